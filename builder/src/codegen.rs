@@ -77,7 +77,7 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
 
     let optimise = |reporters: Reporters| {
         let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
-        link::write_public(&public, kernels.iter().copied(), reporters)?;
+        link::write_public(&public, kernels.iter().copied(), &linked.visible, reporters)?;
         let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
         let mut command = Command::new(llvm.tool("opt"));
         command.args(&cpu).args(UNROLLING);

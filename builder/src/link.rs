@@ -9,7 +9,7 @@ use crate::callers::Callers;
 use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::panic_paths;
-use crate::rewrite::{self, Kernel};
+use crate::rewrite::{self, Kernel, Rewritten};
 use crate::toolchain::{CudaTools, LlvmTools, setup_command};
 use crate::tools;
 
@@ -27,6 +27,8 @@ pub struct Linked {
     pub diverging: Vec<String>,
     /// Its kernels.
     pub kernels: Vec<Kernel>,
+    /// The statics that the host reaches by their names.
+    pub visible: Vec<String>,
     /// Those that need NVIDIA's device runtime.
     pub device_runtime: DeviceRuntime,
 }
@@ -76,7 +78,7 @@ pub fn link(
 
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
-    write_public(&public, &rewritten.kernels, Reporters::Public)?;
+    write_public(&public, &rewritten.kernels, &rewritten.visible, Reporters::Public)?;
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(["-passes=internalize,globaldce,always-inline,function(sroa,early-cse),globaldce", "-S", "-o"])
@@ -106,7 +108,8 @@ pub fn link(
     }
     tools::run(&mut command, package)?;
     let diverging = panic_paths::diverging(&ir);
-    Ok(Linked { bitcode, reachable, diverging, kernels: rewritten.kernels, device_runtime })
+    let Rewritten { kernels, visible, .. } = rewritten;
+    Ok(Linked { bitcode, reachable, diverging, kernels, visible, device_runtime })
 }
 
 /// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.
@@ -118,15 +121,17 @@ pub enum Reporters {
     Public,
 }
 
-/// Writes the symbols that stay visible: those of the kernels, the mailbox, and public reporters.
+/// Writes the symbols that stay visible: those of the kernels, of `statics`, the mailbox, and public reporters.
 pub fn write_public<'a>(
     path: &Path,
     kernels: impl IntoIterator<Item = &'a Kernel>,
+    statics: &[String],
     reporters: Reporters,
 ) -> Result<(), Error> {
     let mut names: String = kernels.into_iter().map(|kernel| format!("{}\n", kernel.symbol)).collect();
     let reporters = rewrite::REPORTERS.iter().filter(|_| reporters == Reporters::Public);
-    for name in [MAILBOX].into_iter().chain(reporters.map(|(name, _)| *name)) {
+    let statics = statics.iter().map(String::as_str);
+    for name in [MAILBOX].into_iter().chain(statics).chain(reporters.map(|(name, _)| *name)) {
         names.push_str(name);
         names.push('\n');
     }

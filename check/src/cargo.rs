@@ -26,6 +26,8 @@ pub struct Options {
     pub expects_findings: bool,
     /// The folder to start cargo in, if not the current one.
     pub folder: Option<PathBuf>,
+    /// The compiler, if it is not what `RUSTC` names, or `rustc`.
+    pub rustc: Option<PathBuf>,
 }
 
 /// Builds and runs the program with instrumented kernels.
@@ -101,6 +103,9 @@ fn start(
     }
     // Each buffer is an allocation of its own, with red zones.
     command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
+    if let Some(rustc) = &options.rustc {
+        command.env("RUSTC", rustc);
+    }
     if let Some(limit) = options.limit {
         command.env("WARPSMITH_CHECK_LIMIT", limit.to_string());
     }
@@ -139,8 +144,9 @@ fn workspace(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
 
 /// Whether the compiler instruments: by compiling a function that writes.
 fn probe(options: &Options, target: &Path, name: &str) -> Result<(), Error> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let start_error = |source| Error::Start { program: rustc.to_string_lossy().into_owned(), source };
+    let named = options.rustc.clone().or_else(|| std::env::var_os("RUSTC").map(PathBuf::from));
+    let rustc = named.unwrap_or_else(|| "rustc".into());
+    let start_error = |source| Error::Start { program: rustc.display().to_string(), source };
     let new = || {
         let mut command = Command::new(&rustc);
         if let Some(folder) = &options.folder {
@@ -177,6 +183,43 @@ mod tests {
     #[test]
     fn this_compiler_instruments() {
         probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
+    }
+
+    /// A compiler that is a script.
+    fn with_compiler(name: &str, script: &str) -> (PathBuf, Options) {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = std::env::temp_dir().join(format!("warpsmith-check-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let rustc = folder.join("rustc");
+        std::fs::write(&rustc, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&rustc, PermissionsExt::from_mode(0o755)).unwrap();
+        (folder, Options { rustc: Some(rustc), ..Options::default() })
+    }
+
+    #[test]
+    fn a_compiler_without_the_pass_is_an_error() {
+        let version = r#"[ "$1" = --version ] && { echo "rustc 1.99.0 (other)"; exit; }; cat > /dev/null"#;
+        let refuses = format!("{version}; echo \"error: unknown pass name 'tsan'\" >&2; exit 1");
+        let ignores = format!("{version}");
+        for (name, script, said) in
+            [("refuses", refuses, "unknown pass name 'tsan'"), ("ignores", ignores, "it has no effect")]
+        {
+            let (folder, options) = with_compiler(name, &script);
+            let error = probe(&options, &folder, "test --lib").unwrap_err().to_string();
+            std::fs::remove_dir_all(&folder).unwrap();
+            for part in
+                ["rustc 1.99.0 (other) cannot instrument", said, "`cargo test --lib` runs them unchecked"]
+            {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_compiler_that_is_not_there_is_named() {
+        let options = Options { rustc: Some("/nowhere/rustc".into()), ..Options::default() };
+        let error = probe(&options, &std::env::temp_dir(), "test").unwrap_err();
+        assert!(error.to_string().contains("cannot start `/nowhere/rustc`"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
 /// What rustc gets for a crate that is instrumented. All of it is stable; LLVM promises nothing of the names of its passes.
-pub(crate) const FLAGS: [&str; 9] = [
+pub(crate) const FLAGS: [&str; 11] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-tsan-instrument-func-entry-exit=0",
@@ -19,10 +19,15 @@ pub(crate) const FLAGS: [&str; 9] = [
     "-Cllvm-args=-tsan-compound-read-before-write=1",
     // After it no pass may turn a call of the instrumentation into a jump, by which its place would be lost.
     "-Clto=off",
+    // Nor may two calls become one, which has no place then.
+    "-Cllvm-args=-sink-common-insts=0",
+    "-Cllvm-args=-hoist-common-insts=0",
+    "-Cllvm-args=-enable-tail-merge=0",
     "-Cdebuginfo=line-tables-only",
-    "-Cstrip=none",
     CHECK,
 ];
+/// What rustc gets for every crate: cargo strips release builds of profiles without debug information.
+const KEEP_LINES: &str = "-Cstrip=none";
 /// Set for the crates that are instrumented, and for the emulator: its functions are not to be inlined into them.
 const CHECK: &str = "--cfg=warpsmith_check";
 
@@ -31,7 +36,7 @@ pub fn wrapper() -> Option<ExitCode> {
     std::env::var_os(VARIABLE)?;
     let mut arguments = std::env::args_os().skip(1);
     let rustc = arguments.next()?;
-    let arguments: Vec<OsString> = arguments.collect();
+    let arguments = without_lto(arguments.collect());
     let mut command = match std::env::var_os(INNER).filter(|inner| !inner.is_empty()) {
         Some(inner) => {
             let mut command = Command::new(inner);
@@ -40,7 +45,7 @@ pub fn wrapper() -> Option<ExitCode> {
         }
         None => Command::new(&rustc),
     };
-    command.args(&arguments);
+    command.args(&arguments).arg(KEEP_LINES);
     let lossy: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     if has_kernels(&lossy) {
         command.args(FLAGS);
@@ -69,6 +74,21 @@ fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Ite
     )
 }
 
+/// The arguments without those for optimisation across crates, which would instrument the emulator as well.
+fn without_lto(arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_lto = |value: &str| value == "lto" || value.starts_with("lto=") || value == "linker-plugin-lto";
+    let mut kept: Vec<OsString> = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        let text = argument.to_string_lossy();
+        if kept.last().is_some_and(|last| last == "-C") && is_lto(&text) {
+            kept.pop();
+        } else if !text.strip_prefix("-C").is_some_and(is_lto) {
+            kept.push(argument);
+        }
+    }
+    kept
+}
+
 fn is_emulator<S: AsRef<str>>(arguments: &[S]) -> bool {
     values(arguments, "--crate-name").any(|name| name == "warpsmith_emulator")
 }
@@ -91,6 +111,15 @@ fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn optimisation_across_crates_is_left_out() {
+        let of = |line: &str| without_lto(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        let of = |line: &str| of(line).into_string().unwrap();
+        assert_eq!(of("--crate-name a -C lto -C opt-level=3 -Clto=fat b"), "--crate-name a -C opt-level=3 b");
+        assert_eq!(of("-C linker-plugin-lto -C lto=thin -C embed-bitcode=no"), "-C embed-bitcode=no");
+        assert_eq!(of("lto -C linker=x"), "lto -C linker=x");
+    }
 
     #[test]
     fn crates_with_kernels_are_instrumented_and_no_others() {

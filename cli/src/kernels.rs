@@ -12,7 +12,7 @@ use comfy_table::Cell;
 use serde_json::json;
 use warpsmith::IMAGE;
 use warpsmith::bench::benchmark::nearest;
-use warpsmith::gpu_std::registry;
+use warpsmith::gpu_std::{ParamKind, ParamSpec, registry};
 use warpsmith::module::spec::{CallPlace, KernelRecord, KernelResources, PanicPlace, StackUse};
 
 use crate::args::KernelsArgs;
@@ -35,6 +35,10 @@ struct Instance {
     /// The block and cluster that every launch must have.
     required: (Option<[u32; 3]>, Option<[u32; 3]>),
     min_arch: u32,
+    /// Bytes that its parameters take of a block's shared memory, whatever the launch.
+    static_shared: u32,
+    /// Its arrays in shared memory whose lengths come with the launch.
+    dynamic_shared: Vec<&'static ParamSpec>,
     resources: Option<KernelResources>,
     /// What is known of its code; `None` without a GPU image.
     record: Option<&'static KernelRecord>,
@@ -44,6 +48,11 @@ impl Instance {
     /// Whether the size of its stack is not known before it runs.
     fn has_unknown_stack(&self) -> bool {
         self.record.is_some_and(|record| record.stack == StackUse::Unknown)
+    }
+
+    /// Bytes of static shared memory: as `ptxas` counts them, or else those of its parameters.
+    fn static_shared(&self) -> u32 {
+        self.resources.map_or(self.static_shared, |resources| resources.static_shared)
     }
 
     /// The panics that are left in its code.
@@ -104,6 +113,8 @@ fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance
             max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
             required: (spec.block, spec.cluster),
             min_arch: spec.min_arch,
+            static_shared: spec.static_shared,
+            dynamic_shared: spec.params.iter().filter(|param| param.kind == ParamKind::Shared).collect(),
             resources: resources.get(spec.symbol).copied(),
             record: IMAGE
                 .spec()
@@ -178,8 +189,28 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
             text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }
     }
+    text.push_str(&dynamic_shared(instances, args.all));
     text.push_str(&panics(instances, args.all));
     text
+}
+
+/// The arrays in shared memory whose lengths come with the launch, with the kernels or instances that have them.
+fn dynamic_shared(instances: &[Instance], one_by_one: bool) -> String {
+    let with_arrays = instances.iter().filter(|i| !i.dynamic_shared.is_empty());
+    let lines: BTreeSet<String> = with_arrays
+        .map(|i| {
+            let array = |param: &&ParamSpec| format!("{}: {}", param.name, param.type_name);
+            let arrays: Vec<String> = i.dynamic_shared.iter().map(array).collect();
+            format!("  {}: {}\n", if one_by_one { i.symbol } else { i.kernel }, arrays.join(", "))
+        })
+        .collect();
+    match lines.len() {
+        0 => String::new(),
+        _ => format!(
+            "\nWith shared arrays whose lengths come with the launch (+; occupancy without them):\n{}",
+            lines.into_iter().collect::<String>()
+        ),
+    }
 }
 
 /// The panics that are left, each with the calls that lead there, with the kernels or, one by one, the instances that have them.
@@ -258,7 +289,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         plain(parameters.join(" ")),
         plain(largest_block(group)),
         figure(|r| r.registers, false),
-        figure(|r| r.static_shared, false),
+        plain(shared(group)),
         figure(|r| r.stack, true),
         figure(|r| r.spills, true),
         match range(group.iter().filter(|i| i.record.is_some()).map(|i| i.panics().len() as u32)) {
@@ -268,6 +299,17 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         },
         plain(occupancies.map_or("-".to_string(), |range| format!("{} %", span(&range)))),
     ]
+}
+
+/// Static shared memory, with `+` if the launch requests more for arrays.
+fn shared(group: &[Instance]) -> String {
+    let bytes = range(group.iter().map(Instance::static_shared)).map_or("-".to_owned(), |range| span(&range));
+    let more = if group.iter().any(|i| !i.dynamic_shared.is_empty()) { "+" } else { "" };
+    bytes + more
+}
+
+fn array_json(param: &&ParamSpec) -> serde_json::Value {
+    json!({ "parameter": param.name, "type": param.type_name, "element_bytes": param.size })
 }
 
 /// The required block of all instances, else the most threads that a block may have.
@@ -329,7 +371,8 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "cluster": i.required.1,
                 "min_arch": i.min_arch,
                 "registers": r.map(|r| r.registers),
-                "static_shared": r.map(|r| r.static_shared),
+                "static_shared": i.static_shared(),
+                "dynamic_shared": i.dynamic_shared.iter().map(array_json).collect::<Vec<_>>(),
                 "stack": r.map(|r| r.stack),
                 "spills": r.map(|r| r.spills),
                 "stack_is_known": i.record.map(|record| record.stack != StackUse::Unknown),
@@ -393,6 +436,8 @@ mod tests {
             max_block: 256,
             required: (None, None),
             min_arch: 0,
+            static_shared: 512,
+            dynamic_shared: Vec::new(),
             resources: None,
             record,
         };
@@ -415,5 +460,42 @@ mod tests {
         let shaped = Instance { required: (Some([16, 8, 1]), None), ..instance("sum__i8", None) };
         assert_eq!(largest_block(&all), "256");
         assert_eq!(largest_block(&[shaped]), "16x8");
+    }
+
+    #[test]
+    fn shared_arrays_are_shown_without_an_image() {
+        static TILE: ParamSpec = ParamSpec {
+            name: "tile",
+            kind: ParamKind::Shared,
+            type_name: "Shared<[f32]>",
+            size: 4,
+            align: 4,
+        };
+        let instance = |symbol, dynamic_shared| Instance {
+            kernel: "blur",
+            package: "p",
+            symbol,
+            dtype: "f32",
+            more_types: String::new(),
+            consts: Vec::new(),
+            max_block: 256,
+            required: (None, None),
+            min_arch: 0,
+            static_shared: 512,
+            dynamic_shared,
+            resources: None,
+            record: None,
+        };
+        let fixed = [instance("blur__f32", Vec::new())];
+        assert_eq!((shared(&fixed), dynamic_shared(&fixed, false)), ("512".to_owned(), String::new()));
+        let mut both = [instance("blur__f32", vec![&TILE]), instance("blur__f64", vec![&TILE])];
+        both[1].resources =
+            Some(KernelResources { arch: 90, registers: 8, static_shared: 640, stack: 0, spills: 0 });
+        assert_eq!(shared(&both), "512-640+");
+        assert!(dynamic_shared(&both, false).ends_with(":\n  blur: tile: Shared<[f32]>\n"));
+        assert!(dynamic_shared(&both, true).contains("\n  blur__f64: tile: Shared<[f32]>\n"));
+        let json: serde_json::Value = serde_json::from_str(&as_json(&both, None, 256)).expect("JSON");
+        assert_eq!(json["kernels"][0]["dynamic_shared"][0]["parameter"], "tile");
+        assert_eq!(json["kernels"][1]["static_shared"], 640);
     }
 }

@@ -38,6 +38,24 @@ pub struct PointerMut<T>(PhantomData<T>);
 /// there. Passed as that is; where there is nothing, as a null pointer and [`PointerAndExtent::EMPTY`].
 pub struct Optional<M>(PhantomData<M>);
 
+/// The markers of slices, with those of views in two and three dimensions of the same elements.
+pub trait SliceMarker {
+    /// That of `Slice2`.
+    type Rows;
+    /// That of `Slice3`.
+    type Planes;
+}
+
+impl<T> SliceMarker for Slice<T> {
+    type Rows = Slice2<T>;
+    type Planes = Slice3<T>;
+}
+
+impl<T> SliceMarker for AtomicSlice<T> {
+    type Rows = AtomicSlice2<T>;
+    type Planes = AtomicSlice3<T>;
+}
+
 /// The markers of slices and views, which are two machine parameters: a pointer, and a length or extents.
 pub trait PointerAndExtent {
     /// The second of them.

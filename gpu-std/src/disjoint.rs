@@ -41,7 +41,7 @@ pub use gpu_spec::Claims;
 pub use self::claims::{Unique2d, Unique3d, unique_2d, unique_3d};
 pub(crate) use self::strides::Claim;
 pub use self::strides::{
-    GridStride, GridStride2d, GridStride3d, PlaceStride, grid_stride, grid_stride_2d, grid_stride_3d,
+    GridStride, GridStride2d, GridStride3d, grid_stride, grid_stride_2d, grid_stride_3d,
 };
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
@@ -56,8 +56,6 @@ pub struct UniqueIndex {
 }
 
 impl Claim for UniqueIndex {
-    type Place = usize;
-
     /// The index belongs to this thread: index modulo the launch size is the thread's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {

@@ -182,7 +182,7 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
     const HAS_PADDING: bool = false;
 }
 
-/// A type that can be an element of a slice parameter `&[T]`: every [`KernelType`], and
+/// A type that can be an element of a slice parameter `&[T]`, `Slice2<T>` or `Slice3<T>`: every [`KernelType`], and
 /// [`Atomic`](crate::atomic::Atomic) of device or system scope, which a launch takes from a buffer that it borrows
 /// mutably.
 ///
@@ -197,7 +197,7 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
 )]
 pub unsafe trait SliceElement: Sync + 'static {
     /// The marker of a slice of elements of this type.
-    type Param;
+    type Param: param::SliceMarker;
 
     /// Compiles only for types whose layout is right, see [`KernelType`].
     #[doc(hidden)]

@@ -220,6 +220,7 @@ pub use per_block::PerBlock;
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
 /// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
+/// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
 /// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, of a length that comes with the launch | [`SharedLen(length)`](SharedLen) |

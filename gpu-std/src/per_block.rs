@@ -46,8 +46,6 @@ pub struct BlockIndex {
 }
 
 impl Claim for BlockIndex {
-    type Place = usize;
-
     /// The index belongs to this block: modulo the number of blocks it is the block's linear index.
     #[inline(always)]
     fn at(index: usize) -> Self {

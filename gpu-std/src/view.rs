@@ -72,7 +72,23 @@ coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, is
 
 /// Rows of elements that all threads read: a parameter of kernels. Copies are of the view, not of the elements.
 ///
-/// A launch passes `buffer.as_2d(width, height)?`.
+/// A launch passes `buffer.as_2d(width, height)?`. Elements can be [`Atomic`](crate::atomic::Atomic)s, which all threads
+/// read and change; for a `Slice2<Atomic<T>>` a launch passes `buffer.as_2d_mut(width, height)?` of a buffer of `T`.
+///
+/// ```
+/// use gpu_std::atomic::{Atomic, Ordering};
+/// use gpu_std::prelude::*;
+///
+/// /// Counts the points, each a row and a column, in each element.
+/// #[kernel]
+/// pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
+///     for i in thread::grid_stride(points.len()) {
+///         if let Some(count) = counts.get(points[i.get()]) {
+///             count.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
 pub struct Slice2<'a, T> {
     data: *const T,
     pub(crate) extents: Extents2,
@@ -98,7 +114,8 @@ impl<'a, T> Slice2<'a, T> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements that nothing changes.
+    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements, as a shared reference to each is:
+    /// nothing changes them but by operations of atomics.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
         // SAFETY: the caller's promise. It leaves no comparison of an `Option<&T>` with null.

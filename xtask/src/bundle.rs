@@ -26,6 +26,7 @@ const LEFT_OUT: [&str; 12] = [
     "warpsmith-check",
     "warpsmith-emulator",
     "warpsmith-snapshot",
+    "warpsmith-trace",
     "gpu-macros",
     "gpu-std",
     "planted-gpu",

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::layers;
 use crate::licences;
 use crate::package;
+use crate::perfetto;
 use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
@@ -41,6 +42,10 @@ pub fn check(root: &Path) -> Result<()> {
         let test = ["test", "--workspace", "--test", "tuner", "--", "--ignored", "report_in_browser::"];
         run(&mut workspace(&test))
     };
+    let engine = || {
+        perfetto::ensure(root)?;
+        run(&mut workspace(&["test", "--workspace", "--test", "trace", "--", "--ignored", "engine::"]))
+    };
     let examples =
         || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
     // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
@@ -52,8 +57,8 @@ pub fn check(root: &Path) -> Result<()> {
     let layers = || layers::check(root);
     let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
-    let checked_kernels = || check_device_library(root);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 11] = [
+    let checked_kernels = || check_device_library(root).map(drop);
+    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
@@ -63,6 +68,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("tests", &tests),
         ("checked kernels", &checked_kernels),
         ("report in a browser", &page),
+        ("traces in Perfetto's engine", &engine),
         ("examples", &examples),
         ("project of a user", &scaffold),
     ];

@@ -1,36 +1,93 @@
-//! `cargo xtask check-kernels`: our own kernels under `warpsmith check`, and the corpus of planted faults.
+//! `cargo xtask check-kernels`: our own kernels under `warpsmith check`, and the corpus of planted faults: as a release build too,
+//! and by each host compiler that is there.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
 
 use warpsmith_check::{Options, run};
 
+use crate::check::EXAMPLES;
 use crate::error::{Error, Result};
+use crate::process::{ask, find};
 
 /// Kernels with one fault each; the tests compare what is found with it.
 const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus"];
+const PLANTED_RELEASE: &[&str] = &["test", "--release", "--package", "planted-gpu", "--test", "corpus"];
 /// Tests whose kernels are clean: nothing may be found in them.
 const DEVICE_LIBRARY: &[&str] = &["test", "--package", "gpu-std", "--test", "emulated"];
+/// Those of the facade, of kernels in tests, and of kernels that use crates from the registry.
 const OPERATIONS: &[&str] =
-    &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::"];
+    &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
 
-/// All of them.
+/// All of them, the examples too.
 pub fn check_kernels(root: &Path) -> Result<()> {
-    check_device_library(root)?;
-    check(root, OPERATIONS)
+    let mut times = vec![check_device_library(root)?, timed("operations", || check(root, OPERATIONS, None))?];
+    times.push(timed("examples", || {
+        EXAMPLES.iter().try_for_each(|name| check(root, &["run", "--example", name, "--", "cpu"], None))
+    })?);
+    times.push(timed("planted faults in release", || check(root, PLANTED_RELEASE, None))?);
+    let own = version(&mut Command::new("rustc"));
+    for (rustc, version) in compilers() {
+        if own.as_ref() != Some(&version) {
+            println!("==> {version}");
+            times.push(timed(&version, || check(root, PLANTED, Some(rustc)))?);
+        }
+    }
+    println!("Nothing found: {}.", times.join(", "));
+    Ok(())
 }
 
-/// The corpus, and the tests of the device library.
-pub fn check_device_library(root: &Path) -> Result<()> {
-    check(root, PLANTED)?;
-    check(root, DEVICE_LIBRARY)
+/// The corpus, and the tests of the device library. Returns the time of each, in words.
+pub fn check_device_library(root: &Path) -> Result<String> {
+    let planted = timed("planted faults", || check(root, PLANTED, None))?;
+    Ok(format!("{planted}, {}", timed("device library", || check(root, DEVICE_LIBRARY, None))?))
 }
 
-fn check(root: &Path, arguments: &[&str]) -> Result<()> {
+fn timed(name: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
+    let start = Instant::now();
+    work()?;
+    Ok(format!("{name} {:.0} s", start.elapsed().as_secs_f64()))
+}
+
+/// The host compilers that are accepted: those of rustup's toolchains, and the system's; with their versions.
+fn compilers() -> Vec<(PathBuf, String)> {
+    let mut found: Vec<(PathBuf, String)> = Vec::new();
+    let toolchains = ask(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
+    let of_rustup = toolchains.lines().filter_map(|line| {
+        let name = line.split_whitespace().next()?;
+        ask(Command::new("rustup").args(["which", "rustc", "--toolchain", name])).map(PathBuf::from)
+    });
+    for rustc in of_rustup.chain(find("rustc")).chain([PathBuf::from("/usr/bin/rustc")]) {
+        let Some(version) = version(&mut Command::new(&rustc)) else { continue };
+        if is_accepted(&version) && !found.iter().any(|(_, other)| *other == version) {
+            found.push((rustc, version));
+        }
+    }
+    found
+}
+
+/// What the compiler says of itself.
+fn version(rustc: &mut Command) -> Option<String> {
+    ask(rustc.arg("--version"))
+}
+
+/// Whether `rustc 1.96.0 (…)` is at least the version in the manifest.
+fn is_accepted(version: &str) -> bool {
+    let numbers = |text: &str| -> Option<(u32, u32)> {
+        let mut parts = text.split('.').map(str::parse);
+        Some((parts.next()?.ok()?, parts.next()?.ok()?))
+    };
+    version.split(' ').nth(1).and_then(numbers) >= numbers(env!("CARGO_PKG_RUST_VERSION"))
+}
+
+fn check(root: &Path, arguments: &[&str], rustc: Option<PathBuf>) -> Result<()> {
     println!("    $ warpsmith check {}", arguments.join(" "));
     let options = Options {
         cargo: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         folder: Some(root.to_owned()),
-        expects_findings: arguments == PLANTED,
+        expects_findings: arguments.contains(&"planted-gpu"),
+        rustc,
         ..Options::default()
     };
     let outcome = run(&options).map_err(|error| Error::Unexpected(error.to_string()))?;
@@ -41,5 +98,18 @@ fn check(root: &Path, arguments: &[&str]) -> Result<()> {
         (0, None) => Ok(()),
         (0, Some(status)) => Err(Error::Unexpected(format!("cargo {}: {status}", arguments.join(" ")))),
         (count, _) => Err(Error::Unexpected(format!("{count} findings in kernels that should have none"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_older_than_the_manifest_says_are_left_out() {
+        assert!(is_accepted("rustc 1.96.0 (ac68faa20 2026-05-25)"));
+        assert!(is_accepted("rustc 2.0.0-nightly (x)"));
+        assert!(!is_accepted("rustc 1.94.1 (x)"));
+        assert!(!is_accepted("something else"));
     }
 }

@@ -27,6 +27,23 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime/trace",
+        &[
+            "error",
+            "names",
+            "definitions",
+            "record",
+            "event",
+            "lanes",
+            "proto",
+            "sink",
+            "perfetto",
+            "chrome",
+            "trace",
+            "summary",
+        ],
+    ),
+    (
         "runtime/libraries",
         &[
             "element",

@@ -12,6 +12,7 @@
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`browser`] | the browser that the report's tests run in |
+//! | [`perfetto`] | Perfetto's engine, which checks trace files in tests |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`licences`] | dependencies have licences that `deny.toml` allows |
 //! | [`minimal`] | the versions in the manifests are not too low |
@@ -32,6 +33,7 @@ mod licences;
 mod markdown;
 mod minimal;
 mod package;
+mod perfetto;
 mod process;
 mod quick;
 mod quickstart;

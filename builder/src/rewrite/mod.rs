@@ -43,6 +43,8 @@ pub struct Rewritten {
     pub ir: String,
     /// Its kernels, in the order of the text.
     pub kernels: Vec<Kernel>,
+    /// The statics that the host reaches by their names.
+    pub visible: Vec<String>,
 }
 
 /// Why a module cannot be rewritten.
@@ -100,6 +102,8 @@ pub enum RewriteError {
 struct Headers<'a> {
     /// Statics in shared and constant memory: where, and what they become.
     statics: HashMap<&'a str, (Space, String)>,
+    /// Statics that the host reaches by their names.
+    visible: Vec<&'a str>,
     /// Byte strings, as LLVM writes them.
     strings: HashMap<&'a str, &'a str>,
     /// Reporters that the module defines or declares.
@@ -158,7 +162,8 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
             ir.push('\n');
         }
     }
-    Ok(Rewritten { ir, kernels })
+    let visible = headers.visible.into_iter().map(str::to_owned).collect();
+    Ok(Rewritten { ir, kernels, visible })
 }
 
 fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
@@ -167,6 +172,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
         match line.as_bytes().first() {
             Some(b'@') => {
                 headers.records.read(line);
+                headers.visible.extend(shared::visible(line));
                 if let Some((name, space, definition)) = shared::rewrite_definition(line)? {
                     headers.statics.insert(name, (space, definition));
                 } else if let Some(string) = strings::parse(line) {
@@ -214,6 +220,9 @@ impl Output {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name);
         if let Some((_, definition)) = headers.statics.get(name) {
             return self.line(definition);
+        }
+        if let Some(definition) = shared::rewrite_visible_global(line) {
+            return self.line(&definition);
         }
         // A pointer to one of them.
         if !statics.is_empty()

@@ -1,5 +1,6 @@
 //! Statics in shared and constant memory: those in the sections `.shared`, `.shared.dropped` and `.shared.dynamic` move to
-//! address space 3, those in `.constant` to address space 4.
+//! address space 3, those in `.constant` to address space 4. Those in `.constant.visible` and `.global.visible` keep their
+//! names in the PTX, for the host to read and write.
 //!
 //! Rust has no address spaces. A static in the section `.shared` becomes one in `addrspace(3)`, and each use
 //! an `addrspacecast` to a generic pointer, which LLVM then propagates away, so that accesses become
@@ -12,6 +13,12 @@ use std::collections::HashMap;
 
 use super::RewriteError;
 use super::text;
+
+/// The section of statics in constant memory, of those of them that the host reaches by their names, and of such statics in
+/// global memory.
+const CONSTANT: &str = ", section \".constant\"";
+const VISIBLE_CONSTANT: &str = ", section \".constant.visible\"";
+const VISIBLE_GLOBAL: &str = ", section \".global.visible\"";
 
 /// An address space of LLVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +43,8 @@ pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, R
     let section = line.split_once(", section \"").and_then(|(_, rest)| rest.split('"').next());
     let Some((name, _)) = text::symbol(&line[1..]) else { return Ok(None) };
     let (dynamic, dropped) = match section {
-        Some(".constant") => return constant(name, line).map(Some),
+        Some(".constant") => return constant(name, line, CONSTANT).map(Some),
+        Some(".constant.visible") => return constant(name, line, VISIBLE_CONSTANT).map(Some),
         Some(".shared") => (false, false),
         Some(".shared.dropped") => (false, true),
         Some(".shared.dynamic") => (true, false),
@@ -64,14 +72,34 @@ pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, R
 }
 
 /// A static in constant memory, with its value.
-fn constant<'a>(name: &'a str, line: &'a str) -> Result<(&'a str, Space, String), RewriteError> {
+fn constant<'a>(
+    name: &'a str,
+    line: &'a str,
+    section: &str,
+) -> Result<(&'a str, Space, String), RewriteError> {
     let bad = || RewriteError::SharedStatic { symbol: name.to_owned(), line: line.to_owned() };
-    let (before, after) = line.split_once(", section \".constant\"").ok_or_else(bad)?;
+    let (before, after) = line.split_once(section).ok_or_else(bad)?;
     let at = before.find(" constant ").into_iter().chain(before.find(" global ")).min().ok_or_else(bad)?;
     let (head, value) = before.split_at(at);
     // Two copies of a private one may be one.
     let head = head.replace(" unnamed_addr", "");
-    Ok((name, Space::Constant, format!("{head} addrspace(4){value}{after}")))
+    // Without the word, LLVM would take the initial value for that of every launch.
+    let set_by_host = if section == VISIBLE_CONSTANT { " externally_initialized" } else { "" };
+    Ok((name, Space::Constant, format!("{head} addrspace(4){set_by_host}{value}{after}")))
+}
+
+/// The definition in a line that starts with `@`, if it is a static in global memory that the host sets.
+pub fn rewrite_visible_global(line: &str) -> Option<String> {
+    let (before, after) = line.split_once(VISIBLE_GLOBAL)?;
+    let at = before.find(" constant ").into_iter().chain(before.find(" global ")).min()?;
+    let (head, value) = before.split_at(at);
+    Some(format!("{head} externally_initialized{value}{after}"))
+}
+
+/// The name of a static that the host reaches by it.
+pub fn visible(line: &str) -> Option<&str> {
+    let is_visible = [VISIBLE_CONSTANT, VISIBLE_GLOBAL].iter().any(|section| line.contains(section));
+    is_visible.then(|| text::symbol(&line[1..])).flatten().map(|(name, _)| name)
 }
 
 /// The type at the start of `text`: brackets with all in them, or a word.
@@ -180,6 +208,23 @@ mod tests {
                     .to_owned()
             )
         );
+    }
+
+    #[test]
+    fn statics_of_the_host_are_set_from_outside() {
+        let line = "@WEIGHTS = local_unnamed_addr constant [4 x i8] c\"\\01\\00\\00\\00\", section \".constant.visible\", align 4";
+        assert_eq!(visible(line), Some("WEIGHTS"));
+        assert_eq!(
+            rewrite_definition(line).unwrap().unwrap().2,
+            "@WEIGHTS = local_unnamed_addr addrspace(4) externally_initialized constant [4 x i8] c\"\\01\\00\\00\\00\", align 4"
+        );
+        let line = "@CALLS = global [4 x i8] zeroinitializer, section \".global.visible\", align 4";
+        assert_eq!((visible(line), rewrite_definition(line).unwrap()), (Some("CALLS"), None));
+        assert_eq!(
+            rewrite_visible_global(line).unwrap(),
+            "@CALLS = externally_initialized global [4 x i8] zeroinitializer, align 4"
+        );
+        assert_eq!(visible("@a = global i32 0, section \".constant\", align 4"), None);
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! A thread that has made none uses the last that any thread made.
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use warpsmith_runtime as runtime;
+use warpsmith_runtime::driver::ContextLimit;
 
 use crate::CudaApiVersion;
 use crate::device::Device;
-use crate::error::{CudaError, CudaResult, DropResult, explained};
+use crate::error::{CudaError, CudaResult, DropResult};
 
 thread_local! {
     static CURRENT: RefCell<Option<runtime::Device>> = const { RefCell::new(None) };
@@ -63,6 +65,20 @@ pub enum ResourceLimit {
     MaxL2FetchGranularity,
 }
 
+impl ResourceLimit {
+    /// As the driver names it; `None` for the stack's, which the runtime manages.
+    fn in_driver(self) -> Option<ContextLimit> {
+        Some(match self {
+            ResourceLimit::StackSize => return None,
+            ResourceLimit::PrintfFifoSize => ContextLimit::PrintBuffer,
+            ResourceLimit::MallocHeapSize => ContextLimit::Heap,
+            ResourceLimit::DeviceRuntimeSynchronizeDepth => ContextLimit::SynchronizeDepth,
+            ResourceLimit::DeviceRuntimePendingLaunchCount => ContextLimit::PendingLaunches,
+            ResourceLimit::MaxL2FetchGranularity => ContextLimit::L2Fetch,
+        })
+    }
+}
+
 /// The division of memory between L1 cache and shared memory. The driver chooses it for each kernel.
 #[allow(missing_docs, reason = "each is named by what it prefers")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,6 +87,16 @@ pub enum CacheConfig {
     PreferShared,
     PreferL1,
     PreferEqual,
+}
+
+/// The width of shared memory's banks, which GPUs of today do not let a program choose.
+#[allow(missing_docs, reason = "each is named by its width")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SharedMemoryConfig {
+    DefaultBankSize,
+    FourByteBankSize,
+    EightByteBankSize,
 }
 
 /// A device in use. Keep it as long as the device is used.
@@ -145,6 +171,13 @@ impl Context {
         &self.device
     }
 
+    /// CUDA's handle, a `CUcontext`, valid as long as the context. On the emulated device a number without meaning.
+    pub fn as_raw(&self) -> *mut c_void {
+        // SAFETY: the handle is read, and not used.
+        let (_, context) = unsafe { self.device.driver() };
+        std::ptr::with_exposed_provenance_mut(context.0 as usize)
+    }
+
     /// Drops the context.
     ///
     /// # Errors
@@ -201,39 +234,80 @@ impl CurrentContext {
         Ok(StreamPriorityRange { least, greatest })
     }
 
-    /// A limit: the stack's is known.
+    /// The flags: those that `quick_init` sets, since no other has an effect.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] for others.
+    /// [`CudaError::InvalidContext`] without a context.
+    pub fn get_flags() -> CudaResult<ContextFlags> {
+        current().map(|_| ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)
+    }
+
+    /// The division of memory between L1 cache and shared memory, which the driver chooses.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidContext`] without a context.
+    pub fn get_cache_config() -> CudaResult<CacheConfig> {
+        current().map(|_| CacheConfig::PreferNone)
+    }
+
+    /// Sets the preferred division of L1 cache and shared memory, without effect.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidContext`] without a context.
+    pub fn set_cache_config(_: CacheConfig) -> CudaResult<()> {
+        current().map(drop)
+    }
+
+    /// The width of shared memory's banks, which cannot be chosen.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidContext`] without a context.
+    pub fn get_shared_memory_config() -> CudaResult<SharedMemoryConfig> {
+        current().map(|_| SharedMemoryConfig::DefaultBankSize)
+    }
+
+    /// Sets the width of shared memory's banks, without effect.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidContext`] without a context.
+    pub fn set_shared_memory_config(_: SharedMemoryConfig) -> CudaResult<()> {
+        current().map(drop)
+    }
+
+    /// A limit.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::UnsupportedLimit`] where the device has no such limit: the emulated one has those of stack, heap and
+    /// printed text.
     pub fn get_resource_limit(resource: ResourceLimit) -> CudaResult<usize> {
-        match resource {
-            ResourceLimit::StackSize => Ok(current()?.stack_limit()?),
-            other => Err(unsupported(other)),
-        }
+        let device = current()?;
+        let Some(limit) = resource.in_driver() else { return Ok(device.stack_limit()?) };
+        device.check()?;
+        // SAFETY: the context is of a device that lives.
+        let (driver, context) = unsafe { device.driver() };
+        Ok(driver.context_limit(context, limit)?)
     }
 
-    /// Changes a limit: the stack's can be changed.
+    /// Changes a limit. The heap's and that of printed text can only be changed before the first launch of a kernel that
+    /// allocates or prints.
     ///
     /// # Errors
     ///
-    /// [`CudaError::UnsupportedLimit`] for others; whatever the driver reports.
+    /// As [`Self::get_resource_limit`]; whatever the driver reports.
     pub fn set_resource_limit(resource: ResourceLimit, limit: usize) -> CudaResult<()> {
-        match resource {
-            ResourceLimit::StackSize => Ok(current()?.set_stack_limit(limit)?),
-            other => Err(unsupported(other)),
-        }
+        let device = current()?;
+        let Some(resource) = resource.in_driver() else { return Ok(device.set_stack_limit(limit)?) };
+        device.check()?;
+        // SAFETY: the context is of a device that lives.
+        let (driver, context) = unsafe { device.driver() };
+        Ok(driver.context_set_limit(context, resource, limit)?)
     }
-}
-
-fn unsupported(limit: ResourceLimit) -> CudaError {
-    explained(
-        CudaError::UnsupportedLimit,
-        format!(
-            "the limit {limit:?} cannot be changed here: only StackSize can. For others call cuCtxSetLimit through the \
-             crate cudarc, on the same primary context"
-        ),
-    )
 }
 
 /// Priorities that streams can have; lower numbers are more urgent.
@@ -243,4 +317,11 @@ pub struct StreamPriorityRange {
     pub least: i32,
     /// The most urgent.
     pub greatest: i32,
+}
+
+/// Contexts as programs from before 0.3 make them: on a stack of the thread. Here every context is the device's primary one,
+/// and the newest is that of the thread.
+pub mod legacy {
+    pub use super::{CacheConfig, Context, ContextFlags, CurrentContext, ResourceLimit};
+    pub use super::{SharedMemoryConfig, StreamPriorityRange};
 }

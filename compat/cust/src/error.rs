@@ -161,7 +161,7 @@ fn code_of(error: &Error) -> CudaError {
             CudaError::UnknownError => CudaError::InvalidPtx,
             code => code,
         },
-        Error::Load(LoadError::NoKernel { .. }) => CudaError::NotFound,
+        Error::Load(LoadError::NoKernel { .. } | LoadError::NoGlobal { .. }) => CudaError::NotFound,
         Error::Launch(LaunchError::SharedMemoryTooLarge { .. } | LaunchError::BlockTooLarge { .. }) => {
             CudaError::LaunchOutOfResources
         }

@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use warpsmith_runtime as runtime;
 
-use crate::context::CacheConfig;
-use crate::error::CudaResult;
+use crate::context::{CacheConfig, SharedMemoryConfig};
+use crate::error::{CudaError, CudaResult, explained};
 use crate::module::Module;
 
 macro_rules! sizes {
@@ -161,6 +161,51 @@ impl Function<'_> {
     /// None.
     pub fn set_cache_config(&mut self, _: CacheConfig) -> CudaResult<()> {
         Ok(())
+    }
+
+    /// Sets the width of shared memory's banks, without effect: GPUs of today do not let a program choose it.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_shared_memory_config(&mut self, _: SharedMemoryConfig) -> CudaResult<()> {
+        Ok(())
+    }
+
+    /// Bytes of dynamic shared memory that each block can have when this number of blocks is on a multiprocessor at once; 0
+    /// when so many cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidValue`] for no blocks; whatever the driver reports.
+    pub fn available_dynamic_shared_memory_per_block(
+        &self,
+        blocks: GridSize,
+        block_size: BlockSize,
+    ) -> CudaResult<usize> {
+        let wanted = blocks.x.saturating_mul(blocks.y).saturating_mul(blocks.z);
+        if wanted == 0 {
+            return Err(explained(
+                CudaError::InvalidValue,
+                "no blocks are on a multiprocessor: name one at least",
+            ));
+        }
+        let threads = block_size.threads();
+        let most = self.inner.device().properties().shared_memory_per_block_optin;
+        // Fewer blocks fit the more memory each has: the last size with which so many fit.
+        let (mut fits, mut too_much) = (None, most.saturating_add(1));
+        let mut size = 0;
+        loop {
+            match self.inner.occupancy(threads, size)? >= wanted {
+                true => fits = Some(size),
+                false => too_much = size,
+            }
+            let low = fits.map_or(0, |fits| fits + 1);
+            if low >= too_much {
+                return Ok(fits.unwrap_or(0) as usize);
+            }
+            size = low + (too_much - low) / 2;
+        }
     }
 
     /// Blocks of this size that are on a multiprocessor at once.

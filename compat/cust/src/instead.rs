@@ -1,16 +1,42 @@
-//! What Rust-CUDA has and these crates have not: using it is an error that says what to use instead.
+//! What Rust-CUDA has and this crate has not. Each type is there by its name alone, so that the compiler says what to use
+//! instead where a program names it: nothing can be done with it.
+//!
+//! ```compile_fail
+//! use cust::texture::Texture;
+//!
+//! let texture = Texture::from_array();
+//! ```
 
-/// Rust-CUDA's linker of several PTX files.
-///
-/// ```compile_fail
-/// cust::link!();
-/// ```
-#[macro_export]
-macro_rules! link {
-    ($($input:tt)*) => {
-        ::core::compile_error!(
-            "cust::link is not provided: let one kernel crate depend on the others, so that the builder links them, or \
-             link cubins with nvlink and load the result with Module::from_cubin"
-        )
-    };
+macro_rules! instead {
+    ($($(#[$doc:meta])* $module:ident: $note:literal, $($name:ident)*;)*) => { $(
+        $(#[$doc])*
+        #[allow(deprecated, reason = "the types refer to each other")]
+        pub mod $module {
+            $(
+                #[doc = $note]
+                #[deprecated(note = $note)]
+                #[derive(Debug, Clone, Copy)]
+                pub enum $name {}
+            )*
+        }
+    )* };
+}
+instead! {
+    /// Textures: not provided. No function of `cuda_std` reads one; pass a buffer to the kernel.
+    texture: "textures are not provided: pass a DeviceBuffer to the kernel, whose loads go through the same cache",
+        Texture TextureDescriptor TextureDescriptorFlags TextureAdressingMode TextureFilterMode;
+    /// Surfaces: not provided. No function of `cuda_std` reads or writes one; pass a buffer to the kernel.
+    surface: "surfaces are not provided: pass a DeviceBuffer to the kernel",
+        Surface ResourceDescriptor ResourceType ResourceViewFormat;
+    /// Memory of graphics interfaces: not provided.
+    external: "memory of graphics interfaces is not provided: import it with cudarc's cuImportExternalMemory, and pass its \
+               address with DevicePointer::from_raw",
+        ExternalMemory;
+    /// Graphs: those of the runtime capture and launch the same work.
+    graph: "graphs are those of the runtime: cust::runtime::Graph::capture(stream.runtime(), …), see docs/guide/graphs.md",
+        Graph GraphCreationFlags GraphNode GraphNodeType KernelInvocation;
+    /// CUDA's arrays, for textures and surfaces: not provided.
+    array: "arrays are for textures and surfaces, which are not provided: use DeviceBuffer, with cuda_malloc_pitched for rows \
+            that are aligned",
+        ArrayObject ArrayDescriptor ArrayFormat ArrayObjectFlags;
 }

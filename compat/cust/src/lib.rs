@@ -40,7 +40,7 @@
 //! | --- | --- |
 //! | [`context`], [`device`] | the device that a thread uses, what it is |
 //! | [`memory`] | buffers and boxes on the device, in page-locked memory, and in memory of both |
-//! | [`module`], [`function`], [`launch!`] | PTX, cubins and fatbins; kernels; launches |
+//! | [`module`], [`link`], [`function`], [`launch!`] | PTX, cubins and fatbins; linking them; kernels; launches |
 //! | [`stream`], [`event`] | queues of work, and marks in them |
 //! | [`error`] | CUDA's error codes |
 #![deny(missing_docs)]
@@ -54,14 +54,17 @@ pub mod event;
 pub mod function;
 mod host_kernels;
 mod instead;
+pub mod link;
 pub mod memory;
 pub mod module;
 pub mod prelude;
 pub mod stream;
+mod symbol;
 pub mod util;
 
 /// What host and device exchange: see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
+pub use instead::{external, graph, surface, texture};
 /// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all are.
 pub use warpsmith_compat_macros::CustDeviceCopy as DeviceCopy;
 pub use warpsmith_runtime as runtime;

@@ -1,5 +1,6 @@
 //! [`Module`]: PTX, a cubin or a fatbin, loaded.
 
+use std::ffi::CStr;
 use std::path::Path;
 
 use warpsmith_runtime::{Code, Error, LoadError};
@@ -8,6 +9,8 @@ use crate::context;
 use crate::error::{CudaError, CudaResult, DropResult, explained};
 use crate::function::Function;
 use crate::host_kernels::HostKernels;
+use crate::memory::DeviceCopy;
+pub use crate::symbol::Symbol;
 
 /// Options of the PTX compiler. They have no effect: the driver's own settings are used.
 #[allow(missing_docs, reason = "each is CUDA's option of that name")]
@@ -93,6 +96,39 @@ impl Module {
             ));
         }
         Self::load(ptx.as_bytes())
+    }
+
+    /// Loads PTX from a C string.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_ptx`].
+    pub fn from_ptx_cstr(ptx: &CStr, options: &[ModuleJitOption]) -> CudaResult<Module> {
+        let text = ptx
+            .to_str()
+            .map_err(|error| explained(CudaError::InvalidImage, format!("the PTX is not UTF-8: {error}")))?;
+        Self::from_ptx(text, options)
+    }
+
+    /// Loads PTX, as versions before 0.3 named it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_ptx`].
+    #[deprecated(note = "use Module::from_ptx")]
+    #[allow(clippy::should_implement_trait)]
+    pub fn from_str<T: AsRef<str>>(ptx: T) -> CudaResult<Module> {
+        Self::from_ptx(ptx, &[])
+    }
+
+    /// Loads PTX, as versions before 0.3 named it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::from_ptx`].
+    #[deprecated(note = "use Module::from_ptx_cstr")]
+    pub fn load_from_string(ptx: &CStr) -> CudaResult<Module> {
+        Self::from_ptx_cstr(ptx, &[])
     }
 
     /// Loads PTX from a file.
@@ -196,6 +232,45 @@ impl Module {
             Loaded::Code(code) => code.kernel(name)?,
             Loaded::Host(kernels) => kernels.function(name)?,
         }))
+    }
+
+    /// A global variable by its name in the PTX, to be copied to and from: `#[address_space(constant)]` and
+    /// `#[address_space(global)]` statics, which need `#[no_mangle]` to have a name of their own.
+    ///
+    /// ```no_run
+    /// use cust::prelude::*;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let _context = cust::quick_init()?;
+    /// let module = Module::from_ptx(std::fs::read_to_string("kernels.ptx")?, &[])?;
+    /// let mut weights = module.get_global::<[f32; 5]>(c"WEIGHTS")?;
+    /// weights.copy_from(&[0.1, 0.2, 0.4, 0.2, 0.1])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidValue`] for a variable of another size;
+    /// [`CudaError::NotSupported`] on the emulated device, where the variable is the kernel crate's own static.
+    pub fn get_global<'a, T: DeviceCopy>(&'a self, name: &CStr) -> CudaResult<Symbol<'a, T>> {
+        let name = name.to_string_lossy();
+        let Loaded::Code(code) = &self.code else {
+            let text = format!(
+                "on the emulated device the global `{name}` is a static of the kernel crate, which the host cannot change by \
+                 its name: pass a buffer to the kernel"
+            );
+            return Err(explained(CudaError::NotSupported, text));
+        };
+        let (address, bytes) = code.global(&name)?;
+        if bytes != size_of::<T>() {
+            let (ty, size) = (std::any::type_name::<T>(), size_of::<T>());
+            let text = format!(
+                "the global `{name}` has {bytes} bytes, and {ty} has {size}: name the type it is declared with"
+            );
+            return Err(explained(CudaError::InvalidValue, text));
+        }
+        Ok(Symbol::new(address.0))
     }
 
     /// The runtime's code; `None` on the emulated device, where kernels run from their Rust source.

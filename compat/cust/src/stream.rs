@@ -89,6 +89,11 @@ impl Stream {
         &self.inner
     }
 
+    /// CUDA's handle, a `CUstream`, valid as long as the stream. On the emulated device a number without meaning.
+    pub fn as_inner(&self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.inner.handle().0 as usize)
+    }
+
     /// The flags it was made with.
     ///
     /// # Errors

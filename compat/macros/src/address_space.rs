@@ -3,21 +3,38 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
-use syn::{Error, Ident, ItemStatic, Result, StaticMutability, Type};
+use syn::{Attribute, Error, Ident, ItemStatic, Result, StaticMutability, Type};
 
 /// The whole of `#[address_space(space)] item`.
 pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let space: Ident = syn::parse2(space)?;
-    let item: ItemStatic = syn::parse2(item)
+    let mut item: ItemStatic = syn::parse2(item)
         .map_err(|error| Error::new(error.span(), format!("#[address_space({space})] goes on a static")))?;
+    let attributes = item.attrs.len();
+    item.attrs.retain(|attribute| !is_visible(attribute));
+    let is_visible = item.attrs.len() < attributes;
+    let visible = is_visible.then(|| quote!(#[cfg_attr(target_arch = "nvptx64", unsafe(no_mangle), used)]));
     match space.to_string().as_str() {
+        "shared" if is_visible => Err(Error::new(
+            space.span(),
+            "the host cannot reach shared memory: it lives as long as a block. Take a pointer as the kernel's parameter",
+        )),
         "shared" => shared(&item),
-        "constant" => Ok(quote! {
-            #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".constant"))]
+        "constant" => {
+            let section = if is_visible { ".constant.visible" } else { ".constant" };
+            Ok(quote! {
+                #visible
+                #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = #section))]
+                #item
+            })
+        }
+        // Where a static lies without the attribute.
+        "global" if !is_visible => Ok(quote!(#item)),
+        "global" => Ok(quote! {
+            #visible
+            #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".global.visible"))]
             #item
         }),
-        // Where a static lies without the attribute.
-        "global" => Ok(quote!(#item)),
         "local" => Err(Error::new(
             space.span(),
             "a static cannot lie in a thread's local memory: write a `let` variable in the kernel",
@@ -27,6 +44,28 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
             format!("there is no address space `{space}`: write shared, constant or global"),
         )),
     }
+}
+
+/// `#[externally_visible]`, `#[no_mangle]` and `#[unsafe(no_mangle)]`: the host reaches the static by its name.
+fn is_visible(attribute: &Attribute) -> bool {
+    let path = attribute.path();
+    let is_named = |name: &str| path.segments.last().is_some_and(|last| last.ident == name);
+    is_named("externally_visible")
+        || is_named("no_mangle")
+        || (path.is_ident("unsafe") && attribute.parse_args::<Ident>().is_ok_and(|name| name == "no_mangle"))
+}
+
+/// The whole of `#[externally_visible] item` on a static.
+pub(crate) fn expand_visible(mut item: ItemStatic) -> Result<TokenStream> {
+    let is_space = |attribute: &Attribute| {
+        attribute.path().segments.last().is_some_and(|last| last.ident == "address_space")
+    };
+    let at = item.attrs.iter().position(is_space);
+    let space = match at.map(|at| item.attrs.remove(at)) {
+        Some(attribute) => attribute.parse_args()?,
+        None => quote!(global),
+    };
+    expand(space, quote!(#[externally_visible] #item))
 }
 
 /// On the GPU, a static whose initial value is dropped. On the emulated device, one that names the block's memory.

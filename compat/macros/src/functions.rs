@@ -23,8 +23,12 @@ pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Device functions are inlined into kernels, and none is left for other modules to link against.
+/// A static becomes one that the host reaches by its name. Device functions are inlined into kernels, and none is left for
+/// other modules to link against.
 pub(crate) fn externally_visible(item: TokenStream) -> Result<TokenStream> {
+    if let Ok(item) = syn::parse2(item.clone()) {
+        return crate::address_space::expand_visible(item);
+    }
     let function: ItemFn = syn::parse2(item)?;
     Err(Error::new(
         function.sig.ident.span(),

@@ -104,8 +104,16 @@ fn kernel_frames(stack: &str) -> Vec<Frame> {
     // The kernel macro's function that calls the kernel, which the emulator calls.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
-    let in_std = |frame: &&Frame| frame.file.starts_with("/rustc/") || frame.function.starts_with("core::");
-    rest[..end].iter().filter(|frame| !in_std(frame)).cloned().collect()
+    rest[..end].iter().filter(|frame| !is_of_std(frame)).cloned().collect()
+}
+
+/// Whether a frame is of the standard library, whose files are in `/rustc/…/library` or, in a compiler of a distribution, in
+/// a folder such as `/usr/src/rustc-1.96.0/library`.
+fn is_of_std(frame: &Frame) -> bool {
+    let of_crate = |name| frame.file.contains(&format!("/library/{name}/src/"));
+    frame.file.starts_with("/rustc/")
+        || frame.function.starts_with("core::")
+        || ["core", "alloc", "std"].into_iter().any(of_crate)
 }
 
 /// A file's path from `root`, if it is below. The standard library names those below the current folder from there.
@@ -145,7 +153,7 @@ mod tests {
 
     #[test]
     fn frames_are_those_of_the_kernel() {
-        let text = r#"Backtrace [{ fn: "std::backtrace::Backtrace::create", file: "/rustc/x/b.rs", line: 331 }, { fn: "find", file: "/x/emulator/src/check/place.rs", line: 7 }, { fn: "core::ptr::read", file: "/rustc/x/ptr.rs", line: 9 }, { fn: "kernels::smooth", file: "src/lib.rs", line: 12 }, { fn: "gone" }, { fn: "kernels::_::__entry", file: "src/lib.rs", line: 8 }, { fn: "warpsmith_emulator::set::BlockSet::run_threads", file: "s.rs", line: 1 }, { fn: "main" }]"#;
+        let text = r#"Backtrace [{ fn: "std::backtrace::Backtrace::create", file: "/rustc/x/b.rs", line: 331 }, { fn: "find", file: "/x/emulator/src/check/place.rs", line: 7 }, { fn: "core::ptr::read", file: "/rustc/x/ptr.rs", line: 9 }, { fn: "write<u32>", file: "/usr/src/rustc-1.96.0/library/core/src/ptr/mod.rs", line: 1921 }, { fn: "kernels::smooth", file: "src/lib.rs", line: 12 }, { fn: "gone" }, { fn: "kernels::_::__entry", file: "src/lib.rs", line: 8 }, { fn: "warpsmith_emulator::set::BlockSet::run_threads", file: "s.rs", line: 1 }, { fn: "main" }]"#;
         let frames = kernel_frames(text);
         assert_eq!(frames.len(), 2, "{frames:?}");
         assert_eq!(frames[0].to_string(), "src/lib.rs:12 in kernels::smooth");

@@ -15,7 +15,7 @@ use super::Kernel;
 use super::forms::{Form, forms, length_name, marker_of, passed, types};
 use super::instances::{Argument, Instance};
 use super::limits;
-use super::params::{Kind, text};
+use super::params::{Kind, Param, text};
 
 /// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
@@ -139,7 +139,8 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     let markers = kernel.params.iter().filter_map(marker_of);
     // Known of types without parameters; those are checked where they are written.
     let is_generic = sig.generics.type_params().next().is_some();
-    let elements = kernel.params.iter().filter(|param| is_generic && matches!(param.kind, Kind::Slice));
+    let is_slice = |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::View(_));
+    let elements = kernel.params.iter().filter(is_slice);
     let elements = elements.map(|param| {
         let element = &param.element;
         quote_spanned!(element.span()=> #element: ::gpu_std::SliceElement,)
@@ -189,6 +190,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .into_iter()
     .chain(quote_spanned!(at=>
         const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);
+        #[cfg(target_arch = "nvptx64")]
         const _: u32 = #shared_memory;
     ))
     .collect()
@@ -200,7 +202,8 @@ fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
         let Kind::Shared(array) = param.kind else { return None };
         array.static_bytes(&form.element)
     });
-    quote!(::gpu_std::__private::shared_memory(&[#(#arrays),*]))
+    let arrays = quote!(&[#(#arrays),*]);
+    quote_spanned!(kernel.function.sig.ident.span()=> ::gpu_std::__private::shared_memory(#arrays))
 }
 
 /// Compiles when the kernel takes slices and views of any lifetime. One that requires a longer one than the launch's, in

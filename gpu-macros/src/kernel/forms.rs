@@ -48,8 +48,10 @@ pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
         }
         Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
         Kind::View(dimensions) => {
-            let view = format_ident!("Slice{dimensions}");
-            quote!(::gpu_std::param::#view<#element>)
+            let view = format_ident!("{}", if *dimensions == 2 { "Rows" } else { "Planes" });
+            quote_spanned! {param.element.span()=>
+                <<#element as ::gpu_std::SliceElement>::Param as ::gpu_std::param::SliceMarker>::#view
+            }
         }
         Kind::ViewMut(dimensions, _) => {
             let view = format_ident!("SliceMut{dimensions}");
@@ -181,7 +183,7 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             Form {
                 kind: view.clone(),
                 ty: quote!(::gpu_std::#view<'_, #element>),
-                check: Some(quote!(check_view)),
+                check: Some(quote!(check_element)),
                 machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
                 on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
                 on_host: quote!(#read::<#element>),

@@ -6,43 +6,49 @@
 
 use core::marker::PhantomData;
 
-use super::strides::Claim;
 use crate::thread;
 
 macro_rules! claim {
     (
         $(#[$doc:meta])*
         $name:ident: $dimensions:literal, $claims:ident,
-        [$($(#[$side_doc:meta])* $side:ident: $at:literal = $axis:literal),*]
+        [$($(#[$side_doc:meta])* $side:ident: $axis:literal),*]
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct $name {
-            place: [u32; $dimensions],
+            $($side: u32,)*
             /// Neither `Send` nor `Sync`.
             _of_this_thread: PhantomData<*const ()>,
         }
 
         impl $name {
+            /// The place, which belongs to the calling thread: along each axis, its index modulo the launch's threads is the
+            /// thread's.
+            #[inline(always)]
+            pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
+                Self { $($side,)* _of_this_thread: PhantomData }
+            }
+
             /// The indices of the element.
             #[doc = concat!("`[", $(stringify!($side), ", ",)* "]`, the slowest first.")]
             #[inline(always)]
             pub fn get(self) -> [usize; $dimensions] {
-                [$(self.place[$at] as usize),*]
+                [$(self.$side as usize),*]
             }
 
             $(
                 $(#[$side_doc])*
                 #[inline(always)]
                 pub fn $side(self) -> usize {
-                    self.place[$at] as usize
+                    self.$side as usize
                 }
             )*
 
             /// The indices as they are.
             #[inline(always)]
             pub(super) fn raw(self) -> [u32; $dimensions] {
-                self.place
+                [$(self.$side),*]
             }
 
             /// Whether the place belongs to the calling thread: see point 2 of the parent module's documentation.
@@ -51,18 +57,9 @@ macro_rules! claim {
             pub(super) fn is_own(self) -> bool {
                 let (own, threads) = (thread::index_3d(), launch_threads());
                 gpu_spec::Claims::$claims.allow(thread::grid_dim(), thread::block_dim())
-                    && [$((self.place[$at], $axis)),*].into_iter().all(|(index, axis): (u32, usize)| {
+                    && [$((self.$side, $axis)),*].into_iter().all(|(index, axis): (u32, usize)| {
                         u64::from(index) % threads[axis] == u64::from(own[axis])
                     })
-            }
-        }
-
-        impl Claim for $name {
-            type Place = [u32; $dimensions];
-
-            #[inline(always)]
-            fn at(place: Self::Place) -> Self {
-                Self { place, _of_this_thread: PhantomData }
             }
         }
     };
@@ -73,9 +70,9 @@ claim! {
     /// [`DisjointMut2`](crate::DisjointMut2).
     Unique2d: 2, Plane, [
         /// The element's row: the thread's index along y.
-        row: 0 = 1,
+        row: 1,
         /// The element's column: the thread's index along x.
-        column: 1 = 0
+        column: 0
     ]
 }
 
@@ -84,11 +81,11 @@ claim! {
     /// [`DisjointMut3`](crate::DisjointMut3).
     Unique3d: 3, Volume, [
         /// The element's plane: the thread's index along z.
-        plane: 0 = 2,
+        plane: 2,
         /// The element's row: the thread's index along y.
-        row: 1 = 1,
+        row: 1,
         /// The element's column: the thread's index along x.
-        column: 2 = 0
+        column: 0
     ]
 }
 

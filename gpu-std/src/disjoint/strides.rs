@@ -11,13 +11,10 @@ use super::claims::{Unique2d, Unique3d, launch_threads};
 use super::{UniqueIndex, linear_in_launch};
 use crate::thread;
 
-/// A claim, made of its place. The trait is not public, and so nothing outside of the library makes a claim by it.
+/// A claim, made of its index. The trait is not public, and so nothing outside of the library makes a claim by it.
 pub trait Claim {
-    /// What a claim is made of.
-    type Place;
-
-    /// The claim to a place, which belongs to the caller.
-    fn at(place: Self::Place) -> Self;
+    /// The claim to an index, which belongs to the caller.
+    fn at(index: usize) -> Self;
 }
 
 /// Divides `0..len` among all threads of the launch, however many there are: thread t gets t, t + S, t + 2S, …
@@ -58,7 +55,7 @@ impl<C> GridStride<C> {
     }
 }
 
-impl<C: Claim<Place = usize>> Iterator for GridStride<C> {
+impl<C: Claim> Iterator for GridStride<C> {
     type Item = C;
 
     #[inline(always)]
@@ -73,7 +70,7 @@ impl<C: Claim<Place = usize>> Iterator for GridStride<C> {
     }
 }
 
-impl<C: Claim<Place = usize>> FusedIterator for GridStride<C> {}
+impl<C: Claim> FusedIterator for GridStride<C> {}
 
 /// Divides `width` x `height` places among all threads of a launch of at most two dimensions, however many there are: a
 /// thread gets its own place, and those that lie whole launches further along x and along y. Row after row.
@@ -95,7 +92,7 @@ impl<C: Claim<Place = usize>> FusedIterator for GridStride<C> {}
 #[inline(always)]
 pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
     let ([x, y], [step_x, step_y, _]) = (thread::index_2d(), launch_threads());
-    PlaceStride::new([y, x], [step_y, step_x], [height, width])
+    GridStride2d::new(Axis::new(y, step_y, height), Axis::new(x, step_x, width))
 }
 
 /// Divides `width` x `height` x `depth` places among all threads of a launch, however many there are, as
@@ -116,65 +113,97 @@ pub fn grid_stride_2d(width: usize, height: usize) -> GridStride2d {
 #[inline(always)]
 pub fn grid_stride_3d(width: usize, height: usize, depth: usize) -> GridStride3d {
     let ([x, y, z], [step_x, step_y, step_z]) = (thread::index_3d(), launch_threads());
-    PlaceStride::new([z, y, x], [step_z, step_y, step_x], [depth, height, width])
+    let [plane, row] = [Axis::new(z, step_z, depth), Axis::new(y, step_y, height)];
+    GridStride3d::new(plane, row, Axis::new(x, step_x, width))
 }
 
-/// The claims that [`grid_stride_2d`] gives to a thread.
-pub type GridStride2d = PlaceStride<Unique2d, 2>;
-
-/// The claims that [`grid_stride_3d`] gives to a thread.
-pub type GridStride3d = PlaceStride<Unique3d, 3>;
-
-/// The claims in `D` dimensions that a thread gets, the last index running fastest.
+/// The indices along a side that a thread gets.
 #[derive(Debug)]
-pub struct PlaceStride<C, const D: usize> {
-    /// The thread's first place.
-    first: [u32; D],
-    next: [u32; D],
-    step: [u32; D],
-    size: [u32; D],
-    /// Neither `Send` nor `Sync`.
-    _of_this_thread: PhantomData<*const C>,
+struct Axis {
+    /// The thread's first index.
+    first: u32,
+    next: u32,
+    step: u32,
+    size: u32,
 }
 
-impl<C, const D: usize> PlaceStride<C, D> {
-    /// `first`, which belongs to the caller, and the places that are whole launches of `step` threads further.
+impl Axis {
     #[inline(always)]
-    fn new(first: [u32; D], step: [u64; D], size: [usize; D]) -> Self {
+    fn new(first: u32, step: u64, size: usize) -> Self {
         let clamp = |side: u64| if side > u32::MAX as u64 { u32::MAX } else { side as u32 };
-        let (step, size) = (step.map(clamp), size.map(|side| clamp(side as u64)));
-        let mut next = first;
-        // A row without a place for this thread is none, and a plane without a row.
-        for axis in 1..D {
-            if first[axis] >= size[axis] {
-                next[0] = u32::MAX;
-            }
-        }
-        Self { first, next, step, size, _of_this_thread: PhantomData }
+        Self { first, next: first, step: clamp(step), size: clamp(size as u64) }
     }
-}
-
-impl<C: Claim<Place = [u32; D]>, const D: usize> Iterator for PlaceStride<C, D> {
-    type Item = C;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<C> {
-        let place = self.next;
-        if place[0] >= self.size[0] {
-            return None;
-        }
-        for axis in (1..D).rev() {
-            // A sum over 32 bits becomes the largest number, which is outside of every side.
-            let further = place[axis].saturating_add(self.step[axis]);
-            if further < self.size[axis] {
-                self.next[axis] = further;
-                return Some(C::at(place));
-            }
-            self.next[axis] = self.first[axis];
-        }
-        self.next[0] = place[0].saturating_add(self.step[0]);
-        Some(C::at(place))
+    fn is_at_end(&self) -> bool {
+        self.next >= self.size
+    }
+
+    /// Goes a whole launch further. A sum over 32 bits becomes the largest number, which is outside of every side.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.next = self.next.saturating_add(self.step);
+    }
+
+    /// Goes a whole launch further, or at the end back to the first index; whether it was at the end.
+    #[inline(always)]
+    fn wraps(&mut self) -> bool {
+        let further = self.next.saturating_add(self.step);
+        let wraps = further >= self.size;
+        self.next = if wraps { self.first } else { further };
+        wraps
     }
 }
 
-impl<C: Claim<Place = [u32; D]>, const D: usize> FusedIterator for PlaceStride<C, D> {}
+/// Named fields, because LLVM moves an array of two indices as one number of 64 bits, to be taken apart in each round.
+macro_rules! place_stride {
+    ($(#[$doc:meta])* $name:ident: $claim:ident, $slowest:ident, [$($side:ident),*], [$($fastest_first:ident),*]) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name {
+            $slowest: Axis,
+            $($side: Axis,)*
+            /// Neither `Send` nor `Sync`.
+            _of_this_thread: PhantomData<*const ()>,
+        }
+
+        impl $name {
+            #[inline(always)]
+            fn new(mut $slowest: Axis, $($side: Axis),*) -> Self {
+                // A row without a place for this thread is none, and a plane without a row.
+                if $($side.is_at_end())||* {
+                    $slowest.next = $slowest.size;
+                }
+                Self { $slowest, $($side,)* _of_this_thread: PhantomData }
+            }
+        }
+
+        impl Iterator for $name {
+            type Item = $claim;
+
+            #[inline(always)]
+            fn next(&mut self) -> Option<$claim> {
+                if self.$slowest.is_at_end() {
+                    return None;
+                }
+                let claim = $claim::at([self.$slowest.next, $(self.$side.next),*]);
+                if $(self.$fastest_first.wraps())&&* {
+                    self.$slowest.advance();
+                }
+                Some(claim)
+            }
+        }
+
+        impl FusedIterator for $name {}
+    };
+}
+
+place_stride! {
+    /// The claims that [`grid_stride_2d`] gives to a thread.
+    GridStride2d: Unique2d, row, [column], [column]
+}
+
+place_stride! {
+    /// The claims that [`grid_stride_3d`] gives to a thread.
+    GridStride3d: Unique3d, plane, [row, column], [column, row]
+}

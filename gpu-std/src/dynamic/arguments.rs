@@ -7,7 +7,7 @@
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
 //! | an `Option` of a slice or view | an `Option` of these |
-//! | `image: Slice2<T>`, `Slice3<T>` | `Slice2<T>`, `Slice3<T>` |
+//! | `image: Slice2<T>`, `Slice3<T>`, also of atomics | `Slice2<T>`, `Slice3<T>` |
 //! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (all of it) |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | `SharedLen` |
 //! | `data: *const T` | `*const T`, `*mut T` |
@@ -157,6 +157,8 @@ macro_rules! view_argument {
 view_argument! {
     [T: KernelType] Slice2<'_, T> => param::Slice2<T>, Extents2: self, self.as_ptr();
     [T: KernelType] Slice3<'_, T> => param::Slice3<T>, Extents3: self, self.as_ptr();
+    [T: AtomicValue, S] Slice2<'_, Atomic<T, S>> => param::AtomicSlice2<T>, Extents2: self, self.as_ptr();
+    [T: AtomicValue, S] Slice3<'_, Atomic<T, S>> => param::AtomicSlice3<T>, Extents3: self, self.as_ptr();
     [T: KernelType, M] &mut DisjointMut2<'_, T, M> => param::SliceMut2<T>, Extents2: self, self.as_mut_ptr();
     [T: KernelType, M] &mut DisjointMut3<'_, T, M> => param::SliceMut3<T>, Extents3: self, self.as_mut_ptr();
 }

@@ -11,7 +11,7 @@ fn wrong_claim(mut out: DisjointMut2<f32>) {
 /// A claim cannot be made up.
 #[kernel]
 fn made_up(mut out: DisjointMut2<f32>) {
-    out.get_mut(Unique2d { x: 1, y: 2 });
+    out.get_mut(Unique2d { row: 1, column: 2 });
 }
 
 /// Two references to elements at a time.

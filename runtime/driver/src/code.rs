@@ -6,7 +6,8 @@ use gpu_spec::KernelSpec;
 
 use crate::error::Result;
 use crate::{
-    Context, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, StreamHandle,
+    Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource,
+    StreamHandle,
 };
 
 /// The calls of a [`Driver`](crate::Driver) about images, the kernels in them, and their launches.
@@ -30,6 +31,11 @@ pub unsafe trait CodeDriver {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
+    /// Address and size in bytes of a global of a module that was loaded from code.
+    fn module_global(&self, context: Context, module: ModuleHandle, name: &str)
+    -> Result<(DevicePtr, usize)>;
+    /// Links PTX, cubins and fatbins into one cubin for the context's device.
+    fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>>;
     /// The names of a module's kernels; `None` where the driver does not report them (CUDA before 12.4, the emulated
     /// one).
     fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {

@@ -194,6 +194,22 @@ impl fmt::Display for LaunchConfig {
     }
 }
 
+/// A limit of a context, beside that of the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ContextLimit {
+    /// Bytes of the buffer for text that kernels print.
+    PrintBuffer,
+    /// Bytes of the heap of `malloc` in kernels.
+    Heap,
+    /// How deep a kernel may wait for kernels that it launched.
+    SynchronizeDepth,
+    /// How many launches from kernels may be pending.
+    PendingLaunches,
+    /// Bytes that the L2 cache fetches at once, at most.
+    L2Fetch,
+}
+
 /// One form of a GPU image.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleSource<'a> {
@@ -335,6 +351,11 @@ pub unsafe trait Driver:
     /// allocates `bytes` bytes of device memory for each thread resident on the device at once. Fails with
     /// `CUDA_ERROR_INVALID_VALUE` over the largest that the device can have.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
+    /// Another limit of the context. Fails with `CUDA_ERROR_UNSUPPORTED_LIMIT` where the device has no such limit.
+    fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize>;
+    /// Sets another limit of the context; the driver may round it. Some can only be set before the first launch of a kernel that
+    /// they concern.
+    fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()>;
     /// The report of the kernel that stopped this context, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 

@@ -1,5 +1,6 @@
 //! Kernels in two and three dimensions, without `unsafe`.
 
+use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
 
 /// Threads of a block along x and y.
@@ -57,6 +58,26 @@ pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
     for cell in thread::grid_stride_2d(plane.width(), plane.height()) {
         if let Some(element) = plane.get_mut(cell) {
             *element += value;
+        }
+    }
+}
+
+/// Adds `value` to every element, in a loop over the volume: any launch is right.
+#[kernel]
+pub fn add_to_volume(value: f32, mut volume: DisjointMut3<f32>) {
+    for cell in thread::grid_stride_3d(volume.width(), volume.height(), volume.depth()) {
+        if let Some(element) = volume.get_mut(cell) {
+            *element += value;
+        }
+    }
+}
+
+/// Counts the points, each a row and a column, in each element. Those outside do not count.
+#[kernel(no_panic)]
+pub fn density(points: &[[i32; 2]], counts: Slice2<Atomic<u32>>) {
+    for i in thread::grid_stride(points.len()) {
+        if let Some(count) = counts.get(points[i.get()]) {
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

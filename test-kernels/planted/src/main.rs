@@ -85,9 +85,10 @@ fn launch(case: &Case, device: &Device) -> Result<(), Error> {
         cooperative: (case.spec)().cooperative,
         ..LaunchConfig::new([case.shape.grid, 1, 1], [case.shape.block, 1, 1], case.shape.shared_bytes)
     };
-    let args: Vec<*const c_void> =
-        buffers.iter().map(|pointer| std::ptr::from_ref(&pointer.0).cast()).collect();
-    // SAFETY: the kernel takes a pointer for each buffer. What it does wrong with them is contained by the GPU, which
+    let pointers = buffers.iter().map(|pointer| std::ptr::from_ref(&pointer.0).cast());
+    let lengths = case.shape.lengths.iter().map(|length| std::ptr::from_ref(length).cast());
+    let args: Vec<*const c_void> = pointers.chain(lengths).collect();
+    // SAFETY: the kernel takes a pointer for each buffer, and the lengths. What it does wrong with them is contained by the GPU, which
     // this process has for itself alone.
     unsafe { function.launch_raw(&stream, config, &args)? };
     stream.synchronize()

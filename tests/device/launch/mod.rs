@@ -9,6 +9,7 @@ mod loaded_on_gpu;
 mod mapped;
 mod planes;
 mod registry_crates;
+mod shared_slices;
 mod stack;
 mod structs;
 mod tiles;

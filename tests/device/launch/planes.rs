@@ -3,7 +3,8 @@
 use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
 use test_kernels::planes::{
-    add_everywhere, add_planes, cluster_ranks, heat_step, mirror, normalise_rows, smooth_planes, weigh,
+    add_everywhere, add_planes, add_to_volume, cluster_ranks, density, heat_step, mirror, normalise_rows,
+    smooth_planes, weigh,
 };
 use warpsmith::gpu_std::Kernel;
 use warpsmith::prelude::*;
@@ -150,6 +151,46 @@ fn a_stride_covers_parts_of_planes_in_any_launch() {
                 assert_eq!(found, expected, "element {i} of {width} columns from row {top}, {launch:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_stride_covers_volumes_in_any_launch() {
+    let (stream, kernel, mut random) = (stream(), kernel::<add_to_volume>(), Random::new());
+    for (width, height, depth) in [(1, 1, 1), (8, 4, 4), (33, 5, 3), (3, 70, 2), (0, 2, 2)] {
+        let before: Vec<f32> = random.values(width * height * depth, 10.0);
+        for launch in [
+            Launch::grid_block(1, 1),
+            Launch::grid_block((3, 2, 2), (16, 4, 2)),
+            Launch::grid_block((20, 20, 5), (8, 8, 2)),
+            Launch::cover((width, height)),
+        ] {
+            let mut volume = DeviceBuffer::from_host(&stream, &before).unwrap();
+            let view = volume.as_3d_mut(width, height, depth).unwrap();
+            kernel.launch(&stream, launch, (2.5f32, view)).unwrap();
+            let expected = before.iter().map(|before| before + 2.5);
+            assert!(volume.to_host().unwrap().into_iter().eq(expected), "{launch:?}, seed {}", random.seed);
+        }
+    }
+}
+
+#[test]
+fn atomics_of_a_view_count_from_all_blocks() {
+    let (stream, kernel, mut random) = (stream(), kernel::<density>(), Random::new());
+    let (width, height, pitch) = (37usize, 21usize, 40usize);
+    let points: Vec<[i32; 2]> =
+        (0..5000).map(|_| [(random.unit() * 25.0) as i32 - 2, (random.unit() * 41.0) as i32 - 2]).collect();
+    let on_device = DeviceBuffer::from_host(&stream, &points).unwrap();
+    let mut counts = DeviceBuffer::<u32>::zeros(&stream, pitch * height).unwrap();
+    for _ in 0..2 {
+        let view = counts.as_2d_pitched_mut(width, height, pitch).unwrap();
+        kernel.launch(&stream, Launch::auto(points.len()), (&on_device, view)).unwrap();
+    }
+    for (i, found) in counts.to_host().unwrap().into_iter().enumerate() {
+        let place = [(i / pitch) as i32, (i % pitch) as i32];
+        let is_inside = i % pitch < width;
+        let expected = 2 * points.iter().filter(|point| is_inside && **point == place).count();
+        assert_eq!(found as usize, expected, "{place:?}, seed {}", random.seed);
     }
 }
 

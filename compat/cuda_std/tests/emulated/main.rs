@@ -11,4 +11,5 @@
 mod common;
 mod floats;
 mod kernels;
+mod text;
 mod warps;

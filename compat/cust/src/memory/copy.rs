@@ -70,7 +70,7 @@ pub trait AsyncCopyDestination<O: ?Sized> {
 
 /// One copy, or setting bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Transfer {
+pub(crate) enum Transfer {
     ToDevice { from: *const c_void, to: u64 },
     ToHost { from: u64, to: *mut c_void },
     OnDevice { from: u64, to: u64 },
@@ -112,7 +112,7 @@ impl Transfer {
     /// # Safety
     ///
     /// As for [`Self::enqueue`]; the stream is of the device.
-    unsafe fn enqueue_on(
+    pub(super) unsafe fn enqueue_on(
         self,
         device: &warpsmith_runtime::Device,
         stream: StreamHandle,

@@ -7,7 +7,7 @@ use std::ops::{Index, IndexMut, Range, RangeFrom, RangeFull, RangeInclusive, Ran
 use bytemuck::Zeroable;
 
 use super::copy::{AsyncCopyDestination, CopyDestination, Transfer};
-use super::{DeviceBuffer, DevicePointer};
+use super::{DeviceBuffer, DevicePointer, fill};
 use crate::DeviceCopy;
 use crate::error::CudaResult;
 use crate::stream::Stream;
@@ -181,6 +181,63 @@ impl<T: DeviceCopy> DeviceSlice<T> {
     {
         // SAFETY: the caller's promise.
         unsafe { Transfer::Set { value, to: self.address() }.enqueue(self.bytes(), stream) }
+    }
+}
+
+macro_rules! set_words {
+    ($($word:ty: $set:ident, $set_async:ident, $bits:literal;)*) => {
+        impl<T: DeviceCopy + bytemuck::Pod> DeviceSlice<T> { $(
+            #[doc = concat!("Sets the memory to numbers of ", $bits, " bits.")]
+            ///
+            /// # Errors
+            ///
+            /// As [`CopyDestination::copy_from`].
+            ///
+            /// # Panics
+            ///
+            /// If the memory is no whole number of them, or not aligned to them.
+            #[track_caller]
+            pub fn $set(&mut self, value: $word) -> CudaResult<()> {
+                self.check_words(size_of::<$word>());
+                // SAFETY: any bytes are a value, and this is the only access.
+                unsafe { fill::fill(self.address(), self.bytes(), &value.to_ne_bytes()) }
+            }
+
+            #[doc = concat!("Enqueues setting the memory to numbers of ", $bits, " bits.")]
+            ///
+            /// # Errors
+            ///
+            /// Whatever the driver reports.
+            ///
+            /// # Panics
+            ///
+            /// If the memory is no whole number of them, or not aligned to them.
+            ///
+            /// # Safety
+            ///
+            /// As for [`AsyncCopyDestination::async_copy_from`].
+            #[track_caller]
+            pub unsafe fn $set_async(&mut self, value: $word, stream: &Stream) -> CudaResult<()> {
+                self.check_words(size_of::<$word>());
+                // SAFETY: the caller's promise.
+                unsafe { fill::fill_async(self.address(), self.bytes(), &value.to_ne_bytes(), stream) }
+            }
+        )* }
+    };
+}
+set_words! {
+    u16: set_16, set_16_async, "16";
+    u32: set_32, set_32_async, "32";
+}
+
+impl<T: DeviceCopy> DeviceSlice<T> {
+    #[track_caller]
+    fn check_words(&self, size: usize) {
+        let (bytes, address) = (self.bytes(), self.address());
+        assert!(
+            bytes.is_multiple_of(size) && address.is_multiple_of(size as u64),
+            "{bytes} bytes at {address:#x} on the device are no numbers of {size} bytes"
+        );
     }
 }
 

@@ -1,12 +1,15 @@
 //! [`LockedBuffer`] and [`LockedBox`]: page-locked memory of the host.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+
+use bytemuck::Zeroable;
 
 use super::malloc::size_of_values;
 use super::{cuda_free_locked, cuda_malloc_locked};
 use crate::DeviceCopy;
-use crate::error::CudaResult;
+use crate::error::{CudaResult, DropResult};
 
 /// Elements in page-locked memory of the host. Dropping it waits for all work on the device.
 pub struct LockedBuffer<T: DeviceCopy> {
@@ -68,6 +71,43 @@ impl<T: DeviceCopy> LockedBuffer<T> {
             let buffer = Self::uninitialized(elements.len())?;
             std::ptr::copy_nonoverlapping(elements.as_ptr(), buffer.pointer, elements.len());
             Ok(buffer)
+        }
+    }
+
+    /// `len` elements of zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_locked`].
+    pub fn zeroed(len: usize) -> CudaResult<Self>
+    where
+        T: Zeroable,
+    {
+        Self::new(&T::zeroed(), len)
+    }
+
+    /// The buffer of memory from [`cuda_malloc_locked`].
+    ///
+    /// # Safety
+    ///
+    /// `pointer` came from there with `len` elements, which are initialised, or they have no bytes; nothing else frees it.
+    pub unsafe fn from_raw_parts(pointer: *mut T, len: usize) -> LockedBuffer<T> {
+        Self { pointer, len }
+    }
+
+    /// Drops it.
+    ///
+    /// # Errors
+    ///
+    /// A fault of earlier work; the memory is free, and the buffer that comes back is empty.
+    pub fn drop(buffer: LockedBuffer<T>) -> DropResult<LockedBuffer<T>> {
+        let buffer = ManuallyDrop::new(buffer);
+        match buffer.len * size_of::<T>() {
+            0 => Ok(()),
+            // SAFETY: nothing has it any more.
+            _ => unsafe { cuda_free_locked(buffer.pointer) }.map_err(|error| {
+                (error, LockedBuffer { pointer: std::ptr::NonNull::dangling().as_ptr(), len: 0 })
+            }),
         }
     }
 
@@ -134,6 +174,40 @@ impl<T: DeviceCopy> LockedBox<T> {
     /// As [`cuda_malloc_locked`].
     pub fn new(value: &T) -> CudaResult<Self> {
         Ok(Self { value: LockedBuffer::new(value, 1)? })
+    }
+
+    /// Memory for a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_locked`].
+    ///
+    /// # Safety
+    ///
+    /// It is written before it is read.
+    pub unsafe fn uninitialized() -> CudaResult<Self> {
+        // SAFETY: the caller's promise.
+        Ok(Self { value: unsafe { LockedBuffer::uninitialized(1)? } })
+    }
+
+    /// The box of memory from [`Self::into_raw`] or [`cuda_malloc_locked`].
+    ///
+    /// # Safety
+    ///
+    /// `pointer` came from there, its value is initialised, and nothing else frees it.
+    pub unsafe fn from_raw(pointer: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        Self { value: unsafe { LockedBuffer::from_raw_parts(pointer, 1) } }
+    }
+
+    /// The address of the memory, to be freed by [`cuda_free_locked`].
+    pub fn into_raw(self) -> *mut T {
+        ManuallyDrop::new(self.value).pointer
+    }
+
+    /// The address.
+    pub fn as_raw(&self) -> *mut T {
+        self.value.pointer
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | type | where | whose |
 //! | --- | --- | --- |
-//! | [`DeviceBuffer`], [`DeviceBox`] | on the device | the host copies to and from it |
+//! | [`DeviceBuffer`], [`DeviceBox`], [`DeviceVariable`] | on the device | the host copies to and from it |
 //! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate: what a kernel reads often belongs on the device |
 //! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
 //!
@@ -18,23 +18,32 @@ mod copy;
 mod device_box;
 mod device_buffer;
 mod device_slice;
+mod device_variable;
+mod fill;
 mod locked;
 mod malloc;
 mod pointer;
+mod rows;
 mod unified;
 
 pub use crate::DeviceCopy;
+pub use crate::instead::array;
+pub(crate) use copy::Transfer;
 pub use copy::{AsyncCopyDestination, CopyDestination};
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
 pub use device_slice::DeviceSlice;
+pub use device_variable::DeviceVariable;
 pub use locked::{LockedBox, LockedBuffer};
 pub use malloc::{
     cuda_free, cuda_free_async, cuda_free_locked, cuda_free_unified, cuda_malloc, cuda_malloc_async,
     cuda_malloc_locked, cuda_malloc_unified,
 };
 pub use pointer::{DevicePointer, UnifiedPointer};
+pub use rows::{cuda_malloc_pitched, memcpy_2d_dtoh, memcpy_2d_htod};
 pub use unified::{UnifiedBox, UnifiedBuffer};
+
+use std::ffi::c_void;
 
 use crate::context;
 use crate::error::CudaResult;
@@ -107,6 +116,16 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBox<T> {
     }
 }
 
+impl<T: DeviceCopy> DeviceMemory for DeviceVariable<T> {
+    fn as_raw_ptr(&self) -> u64 {
+        self.as_device_ptr().as_raw()
+    }
+
+    fn size_in_bytes(&self) -> usize {
+        size_of::<T>()
+    }
+}
+
 impl<T: DeviceCopy> DeviceMemory for DeviceSlice<T> {
     fn as_raw_ptr(&self) -> u64 {
         self.as_device_ptr().as_raw()
@@ -125,6 +144,34 @@ impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
     fn size_in_bytes(&self) -> usize {
         (**self).size_in_bytes()
     }
+}
+
+/// Copies bytes from the host.
+///
+/// # Errors
+///
+/// As [`CopyDestination::copy_from`].
+///
+/// # Safety
+///
+/// Both memories have `size` bytes, and nothing else accesses them meanwhile but reads of `source`.
+pub unsafe fn memcpy_htod(to: u64, source: *const c_void, size: usize) -> CudaResult<()> {
+    // SAFETY: the caller's promise.
+    unsafe { Transfer::ToDevice { from: source, to }.run(size) }
+}
+
+/// Copies bytes to the host.
+///
+/// # Errors
+///
+/// As [`CopyDestination::copy_to`].
+///
+/// # Safety
+///
+/// As for [`memcpy_htod`].
+pub unsafe fn memcpy_dtoh(to: *mut c_void, source: u64, size: usize) -> CudaResult<()> {
+    // SAFETY: the caller's promise.
+    unsafe { Transfer::ToHost { from: source, to }.run(size) }
 }
 
 /// Free and total bytes of the device's memory.

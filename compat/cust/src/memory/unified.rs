@@ -1,6 +1,9 @@
 //! [`UnifiedBox`] and [`UnifiedBuffer`]: memory that host and device share.
 
+use std::borrow::{Borrow, BorrowMut};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
@@ -90,6 +93,15 @@ impl<T: DeviceCopy> UnifiedBuffer<T> {
             std::ptr::copy_nonoverlapping(elements.as_ptr(), to, elements.len());
             Ok(buffer)
         }
+    }
+
+    /// The buffer of memory from [`cuda_malloc_unified`].
+    ///
+    /// # Safety
+    ///
+    /// `pointer` came from there with `len` elements, which are initialised, or they have no bytes; nothing else frees it.
+    pub unsafe fn from_raw_parts(pointer: UnifiedPointer<T>, len: usize) -> UnifiedBuffer<T> {
+        Self { pointer, len }
     }
 
     /// The address.
@@ -193,6 +205,40 @@ impl<T: DeviceCopy> UnifiedBox<T> {
         Ok(Self { value: unsafe { UnifiedBuffer::uninitialized(1)? } })
     }
 
+    /// The box of memory from [`Self::into_unified`] or [`cuda_malloc_unified`].
+    ///
+    /// # Safety
+    ///
+    /// `pointer` came from there, its value is initialised, and nothing else frees it.
+    pub unsafe fn from_unified(pointer: UnifiedPointer<T>) -> Self {
+        // SAFETY: the caller's promise.
+        Self { value: unsafe { UnifiedBuffer::from_raw_parts(pointer, 1) } }
+    }
+
+    /// [`Self::from_unified`] of an address.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::from_unified`].
+    pub unsafe fn from_raw(pointer: *mut T) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_unified(UnifiedPointer::wrap(pointer)) }
+    }
+
+    /// The address of the memory, to be freed by [`cuda_free_unified`].
+    pub fn into_unified(boxed: UnifiedBox<T>) -> UnifiedPointer<T> {
+        ManuallyDrop::new(boxed.value).pointer
+    }
+
+    /// The value, which stays for good.
+    pub fn leak<'a>(boxed: UnifiedBox<T>) -> &'a mut T
+    where
+        T: 'a,
+    {
+        // SAFETY: the memory is never freed, and nothing else has it.
+        unsafe { &mut *Self::into_unified(boxed).as_mut_ptr() }
+    }
+
     /// The address.
     pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
         self.value.as_unified_ptr()
@@ -225,5 +271,67 @@ impl<T: DeviceCopy> DerefMut for UnifiedBox<T> {
 impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
+    }
+}
+
+impl<T: DeviceCopy + fmt::Display> fmt::Display for UnifiedBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: DeviceCopy> fmt::Pointer for UnifiedBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Pointer::fmt(&self.as_unified_ptr(), f)
+    }
+}
+
+impl<T: DeviceCopy> AsRef<T> for UnifiedBox<T> {
+    fn as_ref(&self) -> &T {
+        self
+    }
+}
+
+impl<T: DeviceCopy> AsMut<T> for UnifiedBox<T> {
+    fn as_mut(&mut self) -> &mut T {
+        self
+    }
+}
+
+impl<T: DeviceCopy> Borrow<T> for UnifiedBox<T> {
+    fn borrow(&self) -> &T {
+        self
+    }
+}
+
+impl<T: DeviceCopy> BorrowMut<T> for UnifiedBox<T> {
+    fn borrow_mut(&mut self) -> &mut T {
+        self
+    }
+}
+
+impl<T: DeviceCopy + PartialEq> PartialEq for UnifiedBox<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: DeviceCopy + Eq> Eq for UnifiedBox<T> {}
+
+impl<T: DeviceCopy + PartialOrd> PartialOrd for UnifiedBox<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (**self).partial_cmp(&**other)
+    }
+}
+
+impl<T: DeviceCopy + Ord> Ord for UnifiedBox<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+impl<T: DeviceCopy + Hash> Hash for UnifiedBox<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }

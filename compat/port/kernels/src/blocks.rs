@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use cuda_std::atomic::{AtomicF32, mid};
 use cuda_std::prelude::*;
-use cuda_std::{address_space, shared_array, warp};
+use cuda_std::{address_space, externally_visible, shared_array, warp};
 
 #[address_space(constant)]
 static WEIGHTS: [f32; 5] = [0.0625, 0.25, 0.375, 0.25, 0.0625];
@@ -72,7 +72,19 @@ pub unsafe fn lanes(out: *mut [u32; 8]) {
 }
 
 #[address_space(global)]
-static mut CALLS: u32 = 5;
+#[externally_visible]
+pub static mut CALLS: u32 = 5;
+
+#[externally_visible]
+#[address_space(constant)]
+static SCALE: [f32; 2] = [2.0, 0.5];
+
+/// `x[i]` times the scale of even or odd places, which the host can change.
+#[kernel]
+pub unsafe fn scale(x: *mut f32) {
+    let i = thread::index_1d() as usize;
+    unsafe { *x.add(i) *= SCALE[i % 2] };
+}
 
 /// What thread `i` finds in constant memory at `i` modulo 5, and how often the counter was called before.
 #[kernel]

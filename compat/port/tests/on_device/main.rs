@@ -7,7 +7,7 @@ mod on_gpu;
 #[allow(dead_code, reason = "each program uses some of it")]
 mod under_test;
 
-use alone::only_alone;
+use alone::{alone, only_alone};
 use cust::context::Context;
 use cust::error::{CudaError, explanation};
 use cust::memory::{DeviceBox, DeviceBuffer, UnifiedBuffer};
@@ -27,8 +27,9 @@ fn rig() -> (Context, Module, Stream) {
 #[test]
 fn ptx_has_all_kernels_and_address_spaces() {
     assert!(!PTX.starts_with("// No GPU code"), "the PTX is what this test looks at: {PTX}");
-    for kernel in ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics"]
-    {
+    let kernels =
+        ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics", "scale"];
+    for kernel in kernels {
         assert!(PTX.contains(&format!(".entry {kernel}(")), "{kernel}");
     }
     let body = |kernel: &str| {
@@ -41,9 +42,11 @@ fn ptx_has_all_kernels_and_address_spaces() {
     let statics = body("statics");
     assert!(PTX.contains("\n.const ") && statics.contains("ld.const.b32"), "{statics}");
     assert!(
-        PTX.lines().any(|line| line.starts_with(".global") && line.ends_with("CALLS[4] = {5};")),
+        PTX.lines().any(|line| line.starts_with(".visible .global") && line.ends_with(" CALLS[4] = {5};")),
         "the initial value"
     );
+    assert!(PTX.contains("\n.visible .const .align 4 .b8 SCALE[8] = {"), "the host finds it by its name");
+    assert!(body("scale").contains("ld.const.b32"), "it is read, whatever its first value");
     assert!(body("sum").contains("atom.relaxed.gpu") || body("sum").contains("red.relaxed.gpu"));
     assert!(body("advance").contains(".param .u64"), "a reference is a pointer");
     assert!(PTX.contains("malloc") && PTX.contains("vprintf"));
@@ -207,6 +210,16 @@ fn statics_have_their_initial_values() {
 }
 
 #[test]
+fn constants_scale_by_their_values() {
+    let (_context, module, stream) = rig();
+    let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
+    // SAFETY: the kernel takes a pointer to a value for each thread.
+    unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
+    stream.synchronize().unwrap();
+    assert_eq!(x.as_host_vec().unwrap(), [2.0, 1.0, 6.0, 2.0]);
+}
+
+#[test]
 fn wrong_launches_are_errors() {
     let (_context, module, stream) = rig();
     assert_eq!(module.get_function("smoth").unwrap_err(), CudaError::NotFound);
@@ -221,6 +234,17 @@ fn wrong_launches_are_errors() {
         let error = launch!(module.digits<<<1, 1, 0, stream>>>(out.as_device_ptr(), 1u8)).unwrap_err();
         assert!(error.to_string().contains("argument 2"), "{error}");
     }
+}
+
+#[test]
+fn a_kernel_prints_to_standard_output() {
+    let Some(text) = alone!() else {
+        let (_context, module, stream) = rig();
+        // SAFETY: the kernel takes a number.
+        unsafe { launch!(module.checks<<<2, 4, 0, stream>>>(100u32)).unwrap() };
+        return stream.synchronize().unwrap();
+    };
+    assert_eq!(text.matches("thread 3 of [4, 1, 1]\n").count(), 1, "{text}");
 }
 
 #[test]

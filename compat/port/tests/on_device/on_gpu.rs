@@ -1,7 +1,8 @@
 //! What only a GPU has: a PTX compiler, and address spaces.
 
 use cust::context::Context;
-use cust::error::CudaError;
+use cust::error::{CudaError, explanation};
+use cust::link::Linker;
 use cust::memory::DeviceBuffer;
 use cust::prelude::*;
 use rust_cuda_port::PTX;
@@ -35,4 +36,61 @@ fn code_is_known_by_its_bytes() {
     let error = Module::from_ptx(".version 7.0\n.target sm_80\n.nonsense\n", &[]).unwrap_err();
     assert_eq!(error, CudaError::InvalidPtx, "{error}");
     assert!(Module::from_cubin(PTX, &[]).is_ok());
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn globals_are_read_and_written() {
+    let (_context, module, stream) = rig();
+    let mut scale = module.get_global::<[f32; 2]>(c"SCALE").unwrap();
+    let mut found = [0.0; 2];
+    scale.copy_to(&mut found).unwrap();
+    assert_eq!(found, [2.0, 0.5]);
+    scale.copy_from(&[10.0, 100.0]).unwrap();
+    let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
+    // SAFETY: the kernels take a pointer to a value for each thread.
+    unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
+    stream.synchronize().unwrap();
+    assert_eq!(x.as_host_vec().unwrap(), [10.0, 200.0, 30.0, 400.0]);
+
+    let (weights, calls) = (DeviceBuffer::<f32>::zeroed(32), DeviceBuffer::<u32>::zeroed(32));
+    let (weights, calls) = (weights.unwrap(), calls.unwrap());
+    module.get_global::<u32>(c"CALLS").unwrap().copy_from(&1000).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        launch!(module.statics<<<1, 32, 0, stream>>>(weights.as_device_ptr(), calls.as_device_ptr()))
+            .unwrap();
+    }
+    stream.synchronize().unwrap();
+    let mut count = 0;
+    module.get_global::<u32>(c"CALLS").unwrap().copy_to(&mut count).unwrap();
+    assert_eq!((count, calls.as_host_vec().unwrap().into_iter().min()), (1064, Some(1000)));
+
+    assert_eq!(module.get_global::<u32>(c"NONE").unwrap_err(), CudaError::NotFound);
+    let error = module.get_global::<u64>(c"CALLS").unwrap_err();
+    assert!(error.to_string().contains("has 4 bytes, and u64 has 8"), "{error}");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn files_of_code_are_linked() {
+    const CALLER: &str = ".version 7.0\n.target sm_80\n.address_size 64\n.extern .func (.reg .b32 r) answer();\n\
+        .visible .entry ask(.param .u64 out)\n{\n.reg .b32 %r;\n.reg .b64 %p;\ncall (%r), answer;\n\
+        ld.param.u64 %p, [out];\nst.global.u32 [%p], %r;\nret;\n}\n";
+    const CALLED: &str = ".version 7.0\n.target sm_80\n.address_size 64\n\
+        .visible .func (.reg .b32 r) answer()\n{\nmov.b32 r, 42;\nret;\n}\n";
+    let (_context, _, stream) = rig();
+    let mut linker = Linker::new().unwrap();
+    linker.add_ptx(CALLER).unwrap();
+    linker.add_ptx(CALLED).unwrap();
+    let module = Module::from_cubin(linker.complete().unwrap(), &[]).unwrap();
+    let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
+    // SAFETY: the kernel takes a pointer to a number.
+    unsafe { launch!(module.ask<<<1, 1, 0, stream>>>(out.as_device_ptr())).unwrap() };
+    stream.synchronize().unwrap();
+    assert_eq!(out.as_host_vec().unwrap(), [42]);
+    let mut linker = Linker::new().unwrap();
+    linker.add_ptx(CALLER).unwrap();
+    linker.complete().unwrap_err();
+    assert!(explanation().unwrap().contains("answer"), "{:?}", explanation());
 }

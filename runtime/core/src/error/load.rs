@@ -61,6 +61,18 @@ pub enum LoadError {
         /// The names of its kernels, sorted; empty where the driver does not report them.
         kernels: Vec<String>,
     },
+
+    /// There is no global variable of that name.
+    #[error(
+        "{code} has no global `{}`; names are as the PTX has them, and a variable that is in no other file needs `.visible`",
+        global.escape_debug()
+    )]
+    NoGlobal {
+        /// The file, or `the code`.
+        code: String,
+        /// The name.
+        global: String,
+    },
 }
 
 /// How many kernels are named.

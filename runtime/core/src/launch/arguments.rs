@@ -8,6 +8,7 @@
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
+//! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | as for `DisjointMut2<T>` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
 //! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
@@ -21,8 +22,8 @@ use std::ffi::c_void;
 
 use gpu_spec::SharedLen;
 use gpu_spec::param::{
-    AtomicSlice, Optional, Pointer, PointerAndExtent, PointerMut, Shared, Slice, Slice2, Slice3, SliceMut,
-    SliceMut2, SliceMut3, Value,
+    AtomicSlice, AtomicSlice2, AtomicSlice3, Optional, Pointer, PointerAndExtent, PointerMut, Shared, Slice,
+    Slice2, Slice3, SliceMut, SliceMut2, SliceMut3, Value,
 };
 
 use super::inline::Inline;
@@ -174,7 +175,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
     note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
     note = "`Shared<T>` takes `SharedLen(elements)`, the length of a `Shared<[T]>`",
-    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
+    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` and `AtomicSlice2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
 )]
 pub unsafe trait Argument<M> {
     /// Adds it to the list.
@@ -242,6 +243,10 @@ view_argument! {
     &mut DeviceSliceMut2<'_, T> => SliceMut2, Write: self, self.as_slice().elements();
     DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
     &mut DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
+    DeviceSliceMut2<'_, T> => AtomicSlice2, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut2<'_, T> => AtomicSlice2, Write: self, self.as_slice().elements();
+    DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
 }
 
 // SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.

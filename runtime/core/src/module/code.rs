@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 use crate::device::Device;
-use crate::driver::ModuleSource;
+use crate::driver::{DevicePtr, ModuleSource};
 use crate::error::{Error, LoadError, Result, code};
 use crate::launch::{Function, FunctionInner, Loaded};
 
@@ -85,24 +85,44 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Links PTX, cubins and fatbins into one cubin for this device, which [`Self::load_code`] takes.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = warpsmith_runtime::Device::cuda(0)?;
+    /// let parts = [std::fs::read("kernels.ptx")?, std::fs::read("functions.cubin")?];
+    /// // SAFETY: nvcc wrote them.
+    /// let code = unsafe { device.load_code(device.link_code(&parts)?)? };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::load_code`]; what the linker says, a symbol that no part defines for example, is in [`LoadError::Rejected`].
+    ///
+    /// # Safety
+    /// As for [`Self::load_code`], for each part.
+    pub unsafe fn link_code(&self, parts: &[impl AsRef<[u8]>]) -> Result<Vec<u8>> {
+        self.check()?;
+        let name = |index: usize| format!("part {} of the code", index + 1);
+        let parts = parts.iter().enumerate().map(|(index, part)| source(&name(index), part.as_ref()));
+        let parts: Vec<_> = parts.collect::<Result<_>>()?;
+        if parts.is_empty() {
+            let (code, reason) = ("the code".to_owned(), "there is nothing to link".to_owned());
+            return Err(LoadError::NotCode { code, reason }.into());
+        }
+        let linked = self.call(|driver, context| driver.link(context, &parts));
+        linked.map_err(|error| refused(self, "the linked code", error))
+    }
+}
+
 impl Code {
     fn load(device: &Device, name: &str, bytes: &[u8]) -> Result<Self> {
         device.check()?;
-        let source = source(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?;
+        let source = source(name, bytes)?;
         let load = || device.call(|driver, context| driver.module_load(context, source));
-        let loaded = Loaded::new(device, load).map_err(|error| match error.driver_code() {
-            Some(code::NOT_SUPPORTED) if device.is_emulated() => {
-                LoadError::Emulated { code: name.to_owned(), device: device.id() }.into()
-            }
-            Some(_) if !error.is_device_lost() => LoadError::Rejected {
-                code: name.to_owned(),
-                device: device.id(),
-                capability: device.capability(),
-                source_error: Arc::new(error),
-            }
-            .into(),
-            _ => error,
-        })?;
+        let loaded = Loaded::new(device, load).map_err(|error| refused(device, name, error))?;
         let (device, name, loaded) = (device.clone(), Arc::from(name), Arc::new(loaded));
         Ok(Self { device, name, hash: hash(bytes), loaded, functions: Arc::default() })
     }
@@ -129,6 +149,25 @@ impl Code {
             }
         };
         Ok(Function::new(self.device.clone(), inner, Some(Arc::clone(&self.loaded))))
+    }
+
+    /// Address and size in bytes of a global variable, by its name in the code. The address is valid as long as a handle of the
+    /// code exists. The runtime does not order accesses to it: kernels of the code use it without naming it.
+    ///
+    /// # Errors
+    /// [`LoadError::NoGlobal`]; whatever the driver reports.
+    pub fn global(&self, name: &str) -> Result<(DevicePtr, usize)> {
+        self.device.check_process()?;
+        let no_global = || LoadError::NoGlobal { code: self.name.to_string(), global: name.to_owned() };
+        if name.contains('\0') {
+            return Err(no_global().into());
+        }
+        let module = self.loaded.module();
+        let found = self.device.call(|driver, context| driver.module_global(context, module, name));
+        found.map_err(|error| match error.driver_code() {
+            Some(code::NOT_FOUND) => no_global().into(),
+            _ => error,
+        })
     }
 
     fn look_up(&self, name: &str) -> Result<FunctionInner> {
@@ -181,8 +220,30 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     spec
 }
 
-/// The code as the driver takes it; what is wrong with it, if it is none.
-fn source(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
+/// The code as the driver takes it.
+fn source<'b>(name: &str, bytes: &'b [u8]) -> Result<ModuleSource<'b>> {
+    Ok(form(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?)
+}
+
+/// What an error of the driver says about code.
+fn refused(device: &Device, name: &str, error: Error) -> Error {
+    match error.driver_code() {
+        Some(code::NOT_SUPPORTED) if device.is_emulated() => {
+            LoadError::Emulated { code: name.to_owned(), device: device.id() }.into()
+        }
+        Some(_) if !error.is_device_lost() => LoadError::Rejected {
+            code: name.to_owned(),
+            device: device.id(),
+            capability: device.capability(),
+            source_error: Arc::new(error),
+        }
+        .into(),
+        _ => error,
+    }
+}
+
+/// The form that bytes of code have; what is wrong with them, if they are none.
+fn form(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
     const ELF: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
     /// Number of NVIDIA's machines in ELF files.
@@ -261,7 +322,7 @@ mod tests {
     use super::*;
 
     fn reason(bytes: &[u8]) -> String {
-        source(bytes).map(|_| String::new()).unwrap_or_else(|reason| reason)
+        form(bytes).map(|_| String::new()).unwrap_or_else(|reason| reason)
     }
 
     fn cubin(len: u64) -> Vec<u8> {
@@ -283,10 +344,10 @@ mod tests {
 
     #[test]
     fn the_bytes_say_what_code_it_is() {
-        assert!(matches!(source(&cubin(128)), Ok(ModuleSource::Cubin(_))));
-        assert!(matches!(source(&fatbin(8)), Ok(ModuleSource::Cubin(_))));
+        assert!(matches!(form(&cubin(128)), Ok(ModuleSource::Cubin(_))));
+        assert!(matches!(form(&fatbin(8)), Ok(ModuleSource::Cubin(_))));
         for ptx in ["//\n.version 7.0\n.target sm_80\n", "  .version 7.0", ".version 7.0\n\0"] {
-            assert!(matches!(source(ptx.as_bytes()), Ok(ModuleSource::Ptx(_))), "{ptx}");
+            assert!(matches!(form(ptx.as_bytes()), Ok(ModuleSource::Ptx(_))), "{ptx}");
         }
     }
 

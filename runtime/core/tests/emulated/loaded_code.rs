@@ -267,3 +267,39 @@ fn a_fault_names_a_loaded_kernel() {
     drop(kernel);
     assert!(device.take_drop_error().is_none());
 }
+
+#[test]
+fn globals_have_address_and_size() {
+    let (driver, device) = open(EmulatedDriver::builder());
+    let code = load(&device);
+    let (address, bytes) = code.global("module_memory").unwrap();
+    assert!(address != DevicePtr::NULL && bytes == 256);
+    for name in ["weights", "module_memory\0"] {
+        let error = code.global(name).unwrap_err();
+        assert!(
+            matches!(&error, Error::Load(LoadError::NoGlobal { global, .. }) if global == name),
+            "{error}"
+        );
+    }
+    driver.fail_call_with(Call::ModuleGlobal, 0, 999);
+    assert_eq!(code.global("module_memory").unwrap_err().driver_code(), Some(999));
+}
+
+#[test]
+fn linked_code_is_loaded() {
+    let (driver, device) = open(EmulatedDriver::builder());
+    // SAFETY: the driver takes any text.
+    let link = |parts: &[&str]| unsafe { device.link_code(parts) };
+    let cubin = link(&[PTX, PTX]).unwrap();
+    // SAFETY: as above.
+    unsafe { device.load_code(cubin) }.unwrap().kernel("mix__u32").unwrap();
+    let text = link(&[PTX, "no code"]).unwrap_err().to_string();
+    assert!(text.contains("part 2 of the code is not a PTX, cubin or fatbin"), "{text}");
+    let text = link(&[]).unwrap_err().to_string();
+    assert!(text.contains("nothing to link"), "{text}");
+    driver.fail_call_with(Call::Link, 0, 218);
+    assert!(matches!(link(&[PTX]).unwrap_err(), Error::Load(LoadError::Rejected { .. })));
+    // SAFETY: as above.
+    let error = unsafe { Device::emulated(0).unwrap().link_code(&[PTX]) }.unwrap_err();
+    assert!(matches!(error, Error::Load(LoadError::Emulated { .. })), "{error}");
+}

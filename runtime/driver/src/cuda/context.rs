@@ -14,7 +14,7 @@ use super::mailbox::PinnedMailbox;
 use super::pool::Pool;
 use crate::error::{DriverError, Result, code};
 use crate::host_function::{self, HostCall};
-use crate::{Context, DevicePtr, Fault};
+use crate::{Context, ContextLimit, DevicePtr, Fault};
 
 /// The contexts, by their handles.
 #[derive(Debug, Default)]
@@ -77,20 +77,31 @@ pub(super) fn bind(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// The current context's stack limit in bytes per thread.
-pub(super) fn stack_limit() -> Result<usize> {
-    let _relaxed = RelaxedCapture::enter();
-    let mut bytes = 0;
-    // SAFETY: the pointer is to a local variable.
-    unsafe { check("cuCtxGetLimit", sys::cuCtxGetLimit(&mut bytes, sys::CUlimit::CU_LIMIT_STACK_SIZE)) }?;
-    Ok(bytes)
+/// A limit as CUDA names it.
+pub(super) fn limit_of(limit: ContextLimit) -> sys::CUlimit {
+    match limit {
+        ContextLimit::PrintBuffer => sys::CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
+        ContextLimit::Heap => sys::CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE,
+        ContextLimit::SynchronizeDepth => sys::CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+        ContextLimit::PendingLaunches => sys::CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+        ContextLimit::L2Fetch => sys::CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+    }
 }
 
-/// Sets the current context's stack limit.
-pub(super) fn set_stack_limit(bytes: usize) -> Result<()> {
+/// A limit of the current context.
+pub(super) fn limit(limit: sys::CUlimit) -> Result<usize> {
+    let _relaxed = RelaxedCapture::enter();
+    let mut value = 0;
+    // SAFETY: the pointer is to a local variable.
+    unsafe { check("cuCtxGetLimit", sys::cuCtxGetLimit(&mut value, limit)) }?;
+    Ok(value)
+}
+
+/// Sets a limit of the current context.
+pub(super) fn set_limit(limit: sys::CUlimit, value: usize) -> Result<()> {
     let _relaxed = RelaxedCapture::enter();
     // SAFETY: numbers only; a context is current.
-    unsafe { check("cuCtxSetLimit", sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes)) }
+    unsafe { check("cuCtxSetLimit", sys::cuCtxSetLimit(limit, value)) }
 }
 
 impl Contexts {

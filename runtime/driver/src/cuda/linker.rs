@@ -1,12 +1,13 @@
-//! Links code with a library when it is loaded: kernels that use NVIDIA's device runtime.
+//! Links code: with a library when it is loaded, for kernels that use NVIDIA's device runtime, and several files into one.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::call::check;
-use super::module::LOG_BYTES;
+use super::call::{check, invalid};
+use super::module::{LOG_BYTES, terminated};
+use crate::ModuleSource;
 use crate::error::{DriverError, Result};
 
 /// An active link, with what the driver reads and writes until it is destroyed: its options, their values, and the log
@@ -36,6 +37,32 @@ pub(super) fn with_linked_cubin<R>(
     with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_CUBIN, code, library, load)
 }
 
+/// The cubin of several files of code.
+pub(super) fn link(parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
+    /// The first bytes of a fatbin.
+    const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+    use sys::CUjitInputType as Kind;
+    let mut link = Link::new()?;
+    for part in parts {
+        match *part {
+            ModuleSource::Ptx(text) => {
+                let text = terminated(text)?;
+                link.add(Kind::CU_JIT_INPUT_PTX, text.to_bytes_with_nul(), c"PTX")?;
+            }
+            ModuleSource::Cubin(code) if code.starts_with(&FATBIN) => {
+                link.add(Kind::CU_JIT_INPUT_FATBINARY, code, c"fatbin")?;
+            }
+            ModuleSource::Cubin(code) => link.add(Kind::CU_JIT_INPUT_CUBIN, code, c"cubin")?,
+            ModuleSource::Linked { .. } | ModuleSource::HostEntries => {
+                return Err(invalid("cuLinkAddData", "only PTX, cubins and fatbins are linked".to_owned()));
+            }
+        }
+    }
+    let (image, bytes) = link.complete()?;
+    // SAFETY: the driver gave an image of this size, which stays until the link is dropped.
+    Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec())
+}
+
 fn with_linked_input<R>(
     kind: sys::CUjitInputType,
     code: &[u8],
@@ -45,7 +72,7 @@ fn with_linked_input<R>(
     let mut link = Link::new()?;
     link.add(kind, code, c"kernels")?;
     link.add(sys::CUjitInputType::CU_JIT_INPUT_LIBRARY, library, c"libcudadevrt.a")?;
-    load(link.complete()?)
+    load(link.complete()?.0)
 }
 
 impl Link {
@@ -89,13 +116,13 @@ impl Link {
         check("cuLinkAddData", result).map_err(|error| self.rejected(error))
     }
 
-    /// The linked machine code, which belongs to the link.
-    fn complete(&mut self) -> Result<*const c_void> {
+    /// The linked machine code, which belongs to the link, and its size in bytes.
+    fn complete(&mut self) -> Result<(*const c_void, usize)> {
         let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
         // SAFETY: the state is alive; the pointers are to local variables.
         let result = unsafe { sys::cuLinkComplete(self.state, &mut image, &mut bytes) };
         check("cuLinkComplete", result).map_err(|error| self.rejected(error))?;
-        Ok(image)
+        Ok((image, bytes))
     }
 
     fn rejected(&self, error: DriverError) -> DriverError {

@@ -40,7 +40,8 @@ use self::context::{Contexts, bind};
 pub use self::machine::machine_devices;
 use super::host_function::HostCall;
 use super::{
-    Context, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle, Telemetry,
+    Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle,
+    Telemetry,
 };
 use crate::error::{Result, code};
 
@@ -141,12 +142,22 @@ unsafe impl Driver for CudaDriver {
 
     fn context_stack_limit(&self, context: Context) -> Result<usize> {
         bind(context)?;
-        context::stack_limit()
+        context::limit(sys::CUlimit::CU_LIMIT_STACK_SIZE)
     }
 
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()> {
         bind(context)?;
-        context::set_stack_limit(bytes)
+        context::set_limit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes)
+    }
+
+    fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize> {
+        bind(context)?;
+        context::limit(context::limit_of(limit))
+    }
+
+    fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()> {
+        bind(context)?;
+        context::set_limit(context::limit_of(limit), value)
     }
 
     fn take_fault(&self, context: Context) -> Option<Fault> {

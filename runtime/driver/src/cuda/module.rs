@@ -10,7 +10,7 @@ use gpu_spec::mailbox::MAILBOX_SYMBOL;
 use super::call::{Feature, RelaxedCapture, check, integer, invalid};
 use super::context::bind;
 use super::{CudaDriver, launch, linker, stream_of};
-use crate::error::{DriverError, Result};
+use crate::error::{DriverError, Result, code};
 use crate::{
     CodeDriver, Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle,
     ModuleSource, StreamHandle,
@@ -65,7 +65,7 @@ fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHa
 }
 
 /// PTX as the driver takes it: with a terminating zero. Anything from a zero on would be ignored.
-fn terminated(text: &[u8]) -> Result<CString> {
+pub(super) fn terminated(text: &[u8]) -> Result<CString> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
 }
@@ -96,16 +96,21 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     Ok(module)
 }
 
-/// Writes the mailbox's address to the image's global, if the image has one.
-fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
-    let name = c_string(MAILBOX_SYMBOL)?;
+/// Address and size of a global.
+fn global(module: sys::CUmodule, name: &CStr) -> Result<(DevicePtr, usize)> {
     let (mut address, mut bytes) = (0, 0);
     // SAFETY: the module is loaded; the pointers are to local variables and a C string.
     let result = unsafe { sys::cuModuleGetGlobal_v2(&mut address, &mut bytes, module, name.as_ptr()) };
-    if result == sys::CUresult::CUDA_ERROR_NOT_FOUND {
-        return Ok(());
-    }
     check("cuModuleGetGlobal", result)?;
+    Ok((DevicePtr(address), bytes))
+}
+
+/// Writes the mailbox's address to the image's global, if the image has one.
+fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
+    let (DevicePtr(address), bytes) = match global(module, &c_string(MAILBOX_SYMBOL)?) {
+        Err(error) if error.code() == Some(code::NOT_FOUND) => return Ok(()),
+        found => found?,
+    };
     let value = mailbox.0;
     if bytes != size_of_val(&value) {
         return Err(invalid("cuModuleGetGlobal", format!("`{MAILBOX_SYMBOL}` has {bytes} bytes, not 8")));
@@ -195,6 +200,23 @@ unsafe impl CodeDriver for CudaDriver {
             Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
         };
         functions.into_iter().map(name).collect::<Result<_>>().map(Some)
+    }
+
+    fn module_global(
+        &self,
+        context: Context,
+        module: ModuleHandle,
+        name: &str,
+    ) -> Result<(DevicePtr, usize)> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        global(module.0 as sys::CUmodule, &c_string(name)?)
+    }
+
+    fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        linker::link(parts)
     }
 
     fn function_params(&self, context: Context, function: FunctionHandle) -> Result<Option<Vec<usize>>> {

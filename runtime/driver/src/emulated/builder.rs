@@ -92,7 +92,8 @@ impl EmulatedDriverBuilder {
     }
 
     /// Takes any PTX, cubin or fatbin for a module of these kernels, which are found by their symbols. Otherwise there are
-    /// none on the emulated device. Unloading a module that work still uses stops the context.
+    /// none on the emulated device. Every module has one global, `module_memory` of 256 bytes. Unloading a module that work still
+    /// uses stops the context.
     pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
         self.code.extend(kernels);
         self

@@ -15,7 +15,7 @@ use super::touched::{Access, Touched};
 #[cfg(feature = "testing")]
 use crate::Telemetry;
 use crate::error::{Result, code};
-use crate::{Context, DeviceProperties, DevicePtr, Driver, Fault, RowsCopy, StreamHandle};
+use crate::{Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, RowsCopy, StreamHandle};
 
 // SAFETY: blocks are of the process's heap or reserved pages, which are freed by the calls that say so only; without memory behind
 // them, work that names them is refused. Handles are never used again. Streams run their tasks in order, a wait blocks until
@@ -80,6 +80,14 @@ unsafe impl Driver for EmulatedDriver {
         let context = self.enter(Call::ContextSetStackLimit, context)?;
         self.captures.check_none(Call::ContextSetStackLimit, &context)?;
         context.set_stack_limit(Call::ContextSetStackLimit, bytes)
+    }
+
+    fn context_limit(&self, context: Context, limit: ContextLimit) -> Result<usize> {
+        self.enter(Call::ContextLimit, context)?.limit(Call::ContextLimit, limit)
+    }
+
+    fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()> {
+        self.enter(Call::ContextSetLimit, context)?.set_limit(Call::ContextSetLimit, limit, value)
     }
 
     fn take_fault(&self, context: Context) -> Option<Fault> {

@@ -12,8 +12,8 @@ use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::stream::Work;
 use crate::error::{Result, code};
 use crate::{
-    CodeDriver, Context, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource,
-    StreamHandle,
+    CodeDriver, Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle,
+    ModuleSource, StreamHandle,
 };
 
 /// The module of the kernels' host entries.
@@ -53,6 +53,25 @@ unsafe impl CodeDriver for EmulatedDriver {
     ) -> Result<FunctionHandle> {
         self.enter(Call::ModuleFunction, context)?;
         if module == HOST_ENTRIES { Ok(function_of(spec)) } else { self.code.function(module, spec.symbol) }
+    }
+
+    fn module_global(
+        &self,
+        context: Context,
+        module: ModuleHandle,
+        name: &str,
+    ) -> Result<(DevicePtr, usize)> {
+        self.enter(Call::ModuleGlobal, context)?;
+        if module == HOST_ENTRIES {
+            let text = "the globals of host entries are the program's own";
+            return Err(driver_error(Call::ModuleGlobal.name(), code::NOT_SUPPORTED, text));
+        }
+        self.code.global(module, name)
+    }
+
+    fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
+        self.enter(Call::Link, context)?;
+        self.code.link(parts)
     }
 
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {

@@ -10,7 +10,7 @@ use super::heap::Heap;
 use super::pages::Backing;
 use super::stream::Queue;
 use crate::error::{DriverError, Result, code};
-use crate::{Fault, FaultKind};
+use crate::{ContextLimit, Fault, FaultKind};
 
 /// The stack limit of a new context in bytes per thread, and the largest that it can have: those of NVIDIA's GPUs.
 const STACK_LIMIT: usize = 1 << 10;
@@ -35,6 +35,9 @@ pub(super) struct EmulatedContext {
     ran: Mutex<Vec<&'static str>>,
     /// In bytes per thread.
     stack_limit: AtomicUsize,
+    /// In bytes, as is the next.
+    print_limit: AtomicUsize,
+    heap_limit: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -56,6 +59,8 @@ impl EmulatedContext {
             poison: Mutex::default(),
             ran: Mutex::default(),
             stack_limit: AtomicUsize::new(STACK_LIMIT),
+            print_limit: AtomicUsize::new(1 << 20),
+            heap_limit: AtomicUsize::new(8 << 20),
         })
     }
 
@@ -69,6 +74,27 @@ impl EmulatedContext {
             return Err(driver_error(call.name(), code::INVALID_VALUE, text));
         }
         self.stack_limit.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The limits of what a kernel prints and allocates are kept, and limit nothing: the host has its own.
+    fn limit_cell(&self, call: Call, limit: ContextLimit) -> Result<&AtomicUsize> {
+        match limit {
+            ContextLimit::PrintBuffer => Ok(&self.print_limit),
+            ContextLimit::Heap => Ok(&self.heap_limit),
+            _ => {
+                let text = format!("the emulated device has no limit {limit:?}");
+                Err(driver_error(call.name(), code::UNSUPPORTED_LIMIT, text))
+            }
+        }
+    }
+
+    pub(super) fn limit(&self, call: Call, limit: ContextLimit) -> Result<usize> {
+        Ok(self.limit_cell(call, limit)?.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_limit(&self, call: Call, limit: ContextLimit, value: usize) -> Result<()> {
+        self.limit_cell(call, limit)?.store(value, Ordering::Relaxed);
         Ok(())
     }
 

@@ -11,7 +11,11 @@ use super::context::EmulatedContext;
 use super::control::{Call, driver_error};
 use super::kernel::spec_of;
 use crate::error::{Result, code};
-use crate::{DevicePtr, FaultKind, FunctionHandle, ModuleHandle};
+use crate::{DevicePtr, FaultKind, FunctionHandle, ModuleHandle, ModuleSource};
+
+/// The global that every module has, which is its memory, and its size in bytes.
+const GLOBAL: &str = "module_memory";
+const MODULE_BYTES: usize = 256;
 
 /// The kernels that any code has, and the functions that were looked up.
 #[derive(Debug, Default)]
@@ -28,11 +32,33 @@ impl LoadedCode {
 
     /// Loads code: a module is a block of device memory, which launches of its kernels read.
     pub(super) fn load(&self, context: &EmulatedContext) -> Result<ModuleHandle> {
+        self.takes_code(Call::ModuleLoad)?;
+        Ok(ModuleHandle(context.heap.allocate(Call::ModuleLoad, MODULE_BYTES)?.0))
+    }
+
+    fn takes_code(&self, call: Call) -> Result<()> {
         if self.kernels.is_empty() {
             let text = "the emulated device runs host entries only";
-            return Err(driver_error(Call::ModuleLoad.name(), code::NOT_SUPPORTED, text));
+            return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
         }
-        Ok(ModuleHandle(context.heap.allocate(Call::ModuleLoad, 256)?.0))
+        Ok(())
+    }
+
+    /// Links code: any code is like any other, so it is the first part.
+    pub(super) fn link(&self, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
+        self.takes_code(Call::Link)?;
+        match parts.first() {
+            Some(ModuleSource::Ptx(code) | ModuleSource::Cubin(code)) => Ok(code.to_vec()),
+            _ => Err(driver_error(Call::Link.name(), code::INVALID_VALUE, "there is no code to link")),
+        }
+    }
+
+    /// The global of a module, [`GLOBAL`].
+    pub(super) fn global(&self, module: ModuleHandle, name: &str) -> Result<(DevicePtr, usize)> {
+        match name {
+            GLOBAL => Ok((DevicePtr(module.0), MODULE_BYTES)),
+            _ => Err(driver_error(Call::ModuleGlobal.name(), code::NOT_FOUND, format!("no global `{name}`"))),
+        }
     }
 
     /// Unloads it. Work that still uses it is a fault of the layer above, which stops the context.

@@ -6,6 +6,8 @@ pub const INVALID_VALUE: u32 = 1;
 pub const OUT_OF_MEMORY: u32 = 2;
 /// There is no CUDA device.
 pub const NO_DEVICE: u32 = 100;
+/// The device has no such limit.
+pub const UNSUPPORTED_LIMIT: u32 = 215;
 /// One device cannot reach the memory of the other.
 pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 /// A handle is of nothing that exists.

@@ -14,7 +14,8 @@ unsafe fn past_shared(out: *mut u32) {
     let tile = shared_array![u32; 64];
     unsafe {
         tile.add(own() + 1).write(1); //~
-        out.add(own()).write(1);
+        thread::sync_threads();
+        out.add(own()).write(tile.add(own().max(1)).read());
     }
 }
 
@@ -24,7 +25,8 @@ unsafe fn before_shared(out: *mut u32) {
     let tile = shared_array![u32; 64];
     unsafe {
         tile.offset(own() as isize - 1).write(1); //~
-        out.add(own()).write(1);
+        thread::sync_threads();
+        out.add(own()).write(tile.add(own().min(62)).read());
     }
 }
 
@@ -45,7 +47,8 @@ unsafe fn past_dynamic(out: *mut u32) {
     let tile = dynamic::<u32>();
     unsafe {
         tile.add(own() + 1).write(1); //~
-        out.add(own()).write(1);
+        thread::sync_threads();
+        out.add(own()).write(tile.add(own().max(1)).read());
     }
 }
 

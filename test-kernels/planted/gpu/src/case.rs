@@ -57,7 +57,7 @@ impl Tool {
     }
 }
 
-/// A launch in one dimension. Each parameter of the kernel is a pointer to a buffer.
+/// A launch in one dimension. Each parameter of the kernel is a pointer to a buffer, then the length of a shared array.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// Blocks.
@@ -70,6 +70,8 @@ pub struct Shape {
     pub shared_bytes: u32,
     /// The buffers.
     pub buffers: &'static [Buffer],
+    /// The lengths of shared arrays.
+    pub lengths: &'static [usize],
 }
 
 /// A buffer of a launch.
@@ -109,7 +111,7 @@ pub const fn freed(bytes: usize) -> Buffer {
 
 /// `grid` blocks of `block` threads.
 pub const fn blocks(grid: u32, block: u32, buffers: &'static [Buffer]) -> Shape {
-    Shape { grid, block, cluster: 1, shared_bytes: 0, buffers }
+    Shape { grid, block, cluster: 1, shared_bytes: 0, buffers, lengths: &[] }
 }
 
 /// One block of 64 threads, with a buffer of zeros.
@@ -121,6 +123,11 @@ impl Shape {
     /// The same with dynamic shared memory.
     pub const fn dynamic_shared(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
+    }
+
+    /// The same with shared arrays of these lengths.
+    pub const fn lengths(self, lengths: &'static [usize]) -> Self {
+        Self { lengths, ..self }
     }
 
     /// The same in clusters of two blocks.

@@ -6,6 +6,7 @@
 //! | `global` | race in global memory |
 //! | `atomics` | have atomics and fences that do not order what they should |
 //! | `bounds` | reach outside of memory, into freed and into uninitialized memory |
+//! | `lengths` | use shared arrays whose lengths come with the launch |
 //! | `scopes`, `samples` | are faults that others publish, rewritten |
 //! | `patterns` | are known algorithms with one line missing or wrong |
 //! | `clean` | have no fault |
@@ -39,6 +40,7 @@ mod bounds;
 pub mod case;
 mod clean;
 mod global;
+mod lengths;
 mod patterns;
 mod samples;
 mod scopes;
@@ -53,6 +55,7 @@ pub fn cases() -> impl Iterator<Item = &'static case::Case> {
         atomics::CASES,
         scopes::CASES,
         bounds::CASES,
+        lengths::CASES,
         samples::CASES,
         patterns::CASES,
         clean::CASES,

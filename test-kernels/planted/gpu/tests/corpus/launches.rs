@@ -3,29 +3,34 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 
-use planted_gpu::case::{Case, Contents};
+use gpu_std::KernelSpec;
+use planted_gpu::case::{Case, Contents, Shape};
 use warpsmith_emulator::{Fault, Launch, Order, check};
 
 /// Launches a kernel in several orders, each time with new buffers.
 pub fn launch(case: &Case) -> [Result<(), Fault>; 3] {
-    [Order::Sequential, Order::Seeded(1), Order::Seeded(2)].map(|order| {
-        let buffers: Vec<Buffer> = case.shape.buffers.iter().map(Buffer::new).collect();
-        let args: Vec<*const c_void> =
-            buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast()).collect();
-        let kernel = (case.spec)();
-        let launch = Launch {
-            kernel,
-            grid: [case.shape.grid, 1, 1],
-            block: [case.shape.block, 1, 1],
-            shared_bytes: case.shape.shared_bytes,
-            cluster: [case.shape.cluster, 1, 1],
-            cooperative: kernel.cooperative,
-            args: &args,
-            order,
-        };
-        // SAFETY: the kernels take one pointer for each buffer. Their faults stay within the red zones.
-        unsafe { warpsmith_emulator::run(&launch) }
-    })
+    [Order::Sequential, Order::Seeded(1), Order::Seeded(2)]
+        .map(|order| launch_once((case.spec)(), case.shape, order))
+}
+
+/// Launches a kernel with new buffers.
+pub fn launch_once(kernel: &'static KernelSpec, shape: Shape, order: Order) -> Result<(), Fault> {
+    let buffers: Vec<Buffer> = shape.buffers.iter().map(Buffer::new).collect();
+    let pointers = buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast());
+    let lengths = shape.lengths.iter().map(|length| std::ptr::from_ref(length).cast());
+    let args: Vec<*const c_void> = pointers.chain(lengths).collect();
+    let launch = Launch {
+        kernel,
+        grid: [shape.grid, 1, 1],
+        block: [shape.block, 1, 1],
+        shared_bytes: shape.shared_bytes,
+        cluster: [shape.cluster, 1, 1],
+        cooperative: kernel.cooperative,
+        args: &args,
+        order,
+    };
+    // SAFETY: the kernels take one pointer for each buffer, and the lengths. Their faults stay within the red zones.
+    unsafe { warpsmith_emulator::run(&launch) }
 }
 
 /// A buffer of the device.

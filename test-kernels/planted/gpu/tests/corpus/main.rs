@@ -6,6 +6,7 @@
 #![cfg(warpsmith_check)]
 
 mod launches;
+mod limits;
 mod verify;
 
 use planted_gpu::case::Found;

@@ -1,0 +1,90 @@
+//! [`Linker`]: several files of code as one.
+
+use warpsmith_runtime::{Error, LoadError};
+
+use crate::context;
+use crate::error::CudaResult;
+
+/// Links PTX, cubins and fatbins into one cubin.
+///
+/// The parts are read when [`complete`](Self::complete) is called. On the emulated device the result of PTX is the PTX of all
+/// parts, from which [`Module::from_cubin`](crate::module::Module::from_cubin) knows the kernels.
+///
+/// ```no_run
+/// use cust::link::Linker;
+/// use cust::module::Module;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let _context = cust::quick_init()?;
+/// let mut linker = Linker::new()?;
+/// linker.add_ptx(std::fs::read_to_string("kernels.ptx")?)?;
+/// linker.add_cubin(std::fs::read("functions.cubin")?)?;
+/// let module = Module::from_cubin(linker.complete()?, &[])?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Linker {
+    parts: Vec<Vec<u8>>,
+}
+
+impl Linker {
+    /// A linker for the thread's device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) without a context.
+    pub fn new() -> CudaResult<Self> {
+        context::current()?;
+        Ok(Self { parts: Vec::new() })
+    }
+
+    /// Adds PTX.
+    ///
+    /// # Errors
+    ///
+    /// None: see [`Self::complete`].
+    pub fn add_ptx(&mut self, ptx: impl AsRef<str>) -> CudaResult<()> {
+        self.add(ptx.as_ref().as_bytes())
+    }
+
+    /// Adds a cubin.
+    ///
+    /// # Errors
+    ///
+    /// None: see [`Self::complete`].
+    pub fn add_cubin(&mut self, cubin: impl AsRef<[u8]>) -> CudaResult<()> {
+        self.add(cubin.as_ref())
+    }
+
+    /// Adds a fatbin.
+    ///
+    /// # Errors
+    ///
+    /// None: see [`Self::complete`].
+    pub fn add_fatbin(&mut self, fatbin: impl AsRef<[u8]>) -> CudaResult<()> {
+        self.add(fatbin.as_ref())
+    }
+
+    fn add(&mut self, part: &[u8]) -> CudaResult<()> {
+        self.parts.push(part.to_vec());
+        Ok(())
+    }
+
+    /// The cubin of all parts, for the thread's device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidImage`](crate::error::CudaError::InvalidImage) for a part that is none of the forms, and for no
+    /// parts; [`CudaError::InvalidPtx`](crate::error::CudaError::InvalidPtx) and others for what the driver does not link;
+    /// [`error::explanation`](crate::error::explanation) has the linker's text.
+    pub fn complete(self) -> CudaResult<Vec<u8>> {
+        let device = context::current()?;
+        // SAFETY: as for `Module`: that the code is a compiler's is promised by whoever launches its kernels.
+        let linked = unsafe { device.link_code(&self.parts) };
+        match (linked, self.parts.iter().map(|part| str::from_utf8(part)).collect::<Result<Vec<_>, _>>()) {
+            (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => Ok(ptx.join("\n").into_bytes()),
+            (linked, _) => Ok(linked?),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! [`DeviceVariable`]: a value with a copy on the device.
+
+use std::ops::{Deref, DerefMut};
+
+use super::{CopyDestination, DeviceBox, DevicePointer};
+use crate::DeviceCopy;
+use crate::error::CudaResult;
+
+/// A value on the host, and memory for it on the device. The two are copied when that is asked for.
+///
+/// ```
+/// # use cust::memory::DeviceVariable;
+/// # fn main() -> Result<(), cust::error::CudaError> {
+/// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
+/// let mut steps = DeviceVariable::new(1u32)?;
+/// *steps += 1;
+/// steps.copy_htod()?;
+/// *steps = 0;
+/// steps.copy_dtoh()?;
+/// assert_eq!(*steps, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DeviceVariable<T: DeviceCopy> {
+    device: DeviceBox<T>,
+    host: T,
+}
+
+impl<T: DeviceCopy> DeviceVariable<T> {
+    /// A value, copied to the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBox::new`].
+    pub fn new(value: T) -> CudaResult<Self> {
+        Ok(Self { device: DeviceBox::new(&value)?, host: value })
+    }
+
+    /// Copies the host's value to the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`CopyDestination::copy_from`].
+    pub fn copy_htod(&mut self) -> CudaResult<()> {
+        self.device.copy_from(&self.host)
+    }
+
+    /// Copies the device's value to the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`CopyDestination::copy_to`].
+    pub fn copy_dtoh(&mut self) -> CudaResult<()> {
+        self.device.copy_to(&mut self.host)
+    }
+
+    /// The address on the device.
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        self.device.as_device_ptr()
+    }
+}
+
+impl<T: DeviceCopy> Deref for DeviceVariable<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.host
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for DeviceVariable<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.host
+    }
+}

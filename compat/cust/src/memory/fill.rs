@@ -1,0 +1,72 @@
+//! Setting device memory to numbers of 16 and 32 bits: a first part comes from the host and is then doubled on the device.
+
+use std::sync::Arc;
+
+use super::copy::Transfer;
+use crate::context;
+use crate::error::CudaResult;
+use crate::stream::{Stream, wait_for_blocking};
+
+/// Bytes of the part that comes from the host, at most.
+const FIRST: usize = 64 << 10;
+
+/// Sets `bytes` bytes at `to` to repetitions of `pattern`, behind earlier work of blocking streams.
+///
+/// # Safety
+///
+/// The memory has `bytes` bytes, a multiple of the pattern's, and nothing else accesses it meanwhile.
+pub(super) unsafe fn fill(to: u64, bytes: usize, pattern: &[u8]) -> CudaResult<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let device = context::current()?;
+    wait_for_blocking(&device)?;
+    let stream = device.default_stream();
+    let first = first(bytes, pattern);
+    // SAFETY: the caller's promise; the first part stays until the wait has ended.
+    unsafe { enqueue(to, bytes, &first, &stream)? };
+    Ok(stream.synchronize()?)
+}
+
+/// Enqueues [`fill`].
+///
+/// # Safety
+///
+/// As for [`fill`], until the stream has done it.
+pub(super) unsafe fn fill_async(to: u64, bytes: usize, pattern: &[u8], stream: &Stream) -> CudaResult<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (first, stream) = (Arc::new(first(bytes, pattern)), stream.runtime());
+    // SAFETY: the caller's promise; the first part stays until the stream has reached the host function, or until the wait.
+    let enqueued = unsafe { enqueue(to, bytes, &first, stream) };
+    let kept = Arc::clone(&first);
+    if let Err(error) = stream.host_function(move || drop(kept)) {
+        let _ = stream.synchronize();
+        return Err(error.into());
+    }
+    enqueued
+}
+
+fn first(bytes: usize, pattern: &[u8]) -> Vec<u8> {
+    pattern.iter().copied().cycle().take(bytes.min(FIRST)).collect()
+}
+
+/// # Safety
+///
+/// As for [`fill_async`]; `first` stays until the stream has done it.
+unsafe fn enqueue(to: u64, bytes: usize, first: &[u8], stream: &warpsmith_runtime::Stream) -> CudaResult<()> {
+    let (device, handle) = (stream.device(), stream.handle());
+    let upload = Transfer::ToDevice { from: first.as_ptr().cast(), to };
+    // SAFETY: the caller's promise; each copy reads what the copies before it wrote.
+    unsafe {
+        upload.enqueue_on(device, handle, first.len())?;
+        let mut done = first.len();
+        while done < bytes {
+            let more = done.min(bytes - done);
+            Transfer::OnDevice { from: to, to: to + done as u64 }.enqueue_on(device, handle, more)?;
+            done += more;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Rows that lie apart: memory for them, and copies.
+
+use warpsmith_runtime::DevicePtr;
+use warpsmith_runtime::driver::{Place, RowsCopy};
+
+use super::malloc::size_of_values;
+use super::{DevicePointer, cuda_malloc};
+use crate::DeviceCopy;
+use crate::context;
+use crate::error::{CudaError, CudaResult, explained};
+use crate::stream::wait_for_blocking;
+
+/// Bytes to a multiple of which rows are rounded up: what the widest accesses of a warp need.
+const PITCH: usize = 512;
+
+/// Allocates device memory for `height` rows of `width` elements, uninitialised: its address, and the bytes from the start of
+/// one row to the next.
+///
+/// # Errors
+///
+/// As [`cuda_malloc`].
+///
+/// # Safety
+///
+/// It is freed by [`cuda_free`](super::cuda_free), and written before it is read.
+pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
+    width: usize,
+    height: usize,
+) -> CudaResult<(DevicePointer<T>, usize)> {
+    let row = size_of_values::<T>(width)?;
+    let pitch = row.next_multiple_of(PITCH);
+    let bytes = pitch.saturating_mul(height);
+    // SAFETY: the caller's promise.
+    Ok((unsafe { cuda_malloc::<u8>(bytes)? }.cast(), pitch))
+}
+
+/// Copies `height` rows of `width` elements from the host. The pitches are bytes from the start of one row to the next.
+///
+/// ```
+/// # use cust::memory::*;
+/// # fn main() -> Result<(), cust::error::CudaError> {
+/// # let _context = cust::context::Context::from_runtime(&cust::runtime::Device::emulated(0)?);
+/// let (from, mut to) = ([1.0f32, 2.0, 3.0, 4.0], [0.0f32; 4]);
+/// // SAFETY: there are two rows of two numbers everywhere.
+/// unsafe {
+///     let (rows, pitch) = cuda_malloc_pitched::<f32>(2, 2)?;
+///     memcpy_2d_htod(rows, pitch, from.as_ptr(), 8, 2, 2)?;
+///     memcpy_2d_dtoh(to.as_mut_ptr(), 8, rows, pitch, 2, 2)?;
+///     cuda_free(rows)?;
+/// }
+/// assert_eq!(to, from);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`CudaError::InvalidValue`] for a pitch smaller than a row; as [`CopyDestination::copy_from`](super::CopyDestination).
+///
+/// # Safety
+///
+/// Both memories have the rows, and nothing else accesses them meanwhile but reads of the source.
+pub unsafe fn memcpy_2d_htod<T: DeviceCopy>(
+    to: DevicePointer<T>,
+    to_pitch: usize,
+    from: *const T,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+) -> CudaResult<()> {
+    let (dst, src) = (Place::Device(DevicePtr(to.as_raw())), Place::Host(from.cast_mut().cast()));
+    let row_bytes = size_of_values::<T>(width)?;
+    let copy = RowsCopy { dst, dst_pitch: to_pitch, src, src_pitch: from_pitch, row_bytes, rows: height };
+    // SAFETY: the caller's promise.
+    unsafe { run(copy) }
+}
+
+/// Copies `height` rows of `width` elements to the host.
+///
+/// # Errors
+///
+/// As [`memcpy_2d_htod`].
+///
+/// # Safety
+///
+/// As for [`memcpy_2d_htod`].
+pub unsafe fn memcpy_2d_dtoh<T: DeviceCopy>(
+    to: *mut T,
+    to_pitch: usize,
+    from: DevicePointer<T>,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+) -> CudaResult<()> {
+    let (dst, src) = (Place::Host(to.cast()), Place::Device(DevicePtr(from.as_raw())));
+    let row_bytes = size_of_values::<T>(width)?;
+    let copy = RowsCopy { dst, dst_pitch: to_pitch, src, src_pitch: from_pitch, row_bytes, rows: height };
+    // SAFETY: the caller's promise.
+    unsafe { run(copy) }
+}
+
+/// Does a copy, behind earlier work of blocking streams.
+///
+/// # Safety
+///
+/// As for [`memcpy_2d_htod`].
+unsafe fn run(copy: RowsCopy) -> CudaResult<()> {
+    let RowsCopy { dst_pitch, src_pitch, row_bytes, rows, .. } = copy;
+    if row_bytes == 0 || rows == 0 {
+        return Ok(());
+    }
+    if rows > 1 && dst_pitch.min(src_pitch) < row_bytes {
+        let text =
+            format!("rows of {row_bytes} bytes overlap with pitches of {src_pitch} and {dst_pitch} bytes");
+        return Err(explained(CudaError::InvalidValue, text));
+    }
+    let copy = RowsCopy { dst_pitch: dst_pitch.max(row_bytes), src_pitch: src_pitch.max(row_bytes), ..copy };
+    let device = context::current()?;
+    wait_for_blocking(&device)?;
+    device.check()?;
+    let stream = device.default_stream();
+    // SAFETY: the context and the stream are of a device that lives; the memory is the caller's promise, and not accessed
+    // after the wait.
+    unsafe {
+        let (driver, context) = device.driver();
+        driver.copy_rows(context, copy, stream.handle())?;
+    }
+    Ok(stream.synchronize()?)
+}

@@ -1,0 +1,6 @@
+//! Code that must not compile, and its errors.
+
+#[test]
+fn what_is_not_there_is_explained() {
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}

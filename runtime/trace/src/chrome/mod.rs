@@ -1,0 +1,70 @@
+//! Chrome's JSON as PyTorch's profiler (Kineto) writes it, which Chrome's viewer, Perfetto and Holistic Trace Analysis read.
+//!
+//! What Kineto has no word for has one of ours, which those tools skip: graphs, waits that were inserted, source lines.
+
+mod event;
+mod read;
+mod write;
+
+pub(crate) use self::read::read;
+pub use self::write::ChromeWriter;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::definitions::{Device, Loss};
+use crate::event::category;
+use crate::record::{SyncKind, TransferKind};
+
+/// The categories of Kineto, and ours for what it does not have, beside those of records.
+const CATEGORIES: [(&str, &str); 10] = [
+    (category::KERNEL, "kernel"),
+    (category::COPY, "gpu_memcpy"),
+    (category::MEMSET, "gpu_memset"),
+    (category::DRIVER, "cuda_driver"),
+    (category::RUNTIME, "cuda_runtime"),
+    (category::LIBRARY, "library_call"),
+    (category::OVERHEAD, "overhead"),
+    (category::SYNC, "cuda_sync"),
+    (category::GRAPH, "graph"),
+    (category::RANGE, "user_annotation"),
+];
+/// Kineto's categories of ranges; a range that has one keeps it.
+const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
+/// The categories of moments.
+const MARK: &str = "mark";
+const WAIT: &str = "stream_wait";
+const INSTANT: &str = "cpu_instant_event";
+const MEMORY: &str = "[memory]";
+/// Where a counter belongs.
+const OF_DEVICE: &str = "device_counter";
+const OF_HOST: &str = "host_counter";
+/// The flow from a call to what it enqueued.
+const FLOW: &str = "ac2g";
+
+/// How names of copies begin.
+const TRANSFERS: [(TransferKind, &str); 7] = [
+    (TransferKind::HostToDevice, "Memcpy HtoD"),
+    (TransferKind::DeviceToHost, "Memcpy DtoH"),
+    (TransferKind::DeviceToDevice, "Memcpy DtoD"),
+    (TransferKind::PeerToPeer, "Memcpy PtoP"),
+    (TransferKind::HostToHost, "Memcpy HtoH"),
+    (TransferKind::Fill, "Memset"),
+    (TransferKind::Unknown, "Memcpy"),
+];
+const SYNCS: [(SyncKind, &str); 4] = [
+    (SyncKind::Device, "Context Sync"),
+    (SyncKind::Stream, "Stream Sync"),
+    (SyncKind::Event, "Event Sync"),
+    (SyncKind::StreamWait, "Stream Wait Event"),
+];
+
+/// What the whole trace says of itself, under the key `warpsmith`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Facts {
+    about: BTreeMap<String, String>,
+    loss: Loss,
+    devices: BTreeMap<u32, Device>,
+}

@@ -1,0 +1,354 @@
+//! Writing.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use super::{
+    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, SYNCS, TRANSFERS, WAIT,
+};
+use crate::definitions::{Definitions, StreamId, ThreadId};
+use crate::event::{Event, Key, Track, Value, Values};
+use crate::lanes::Lanes;
+use crate::record::Record;
+use crate::sink::Sink;
+
+/// Bytes that are written at once.
+const CHUNK: usize = 1 << 16;
+/// What the id of a lane's track is above that of its stream.
+const LANE: i64 = 1_000_000;
+
+/// Writes a trace as JSON, record by record, holding only the definitions. The file is complete after [`Self::finish`].
+///
+/// ```
+/// use warpsmith_trace::{ChromeWriter, Kernel, Record, Sink};
+///
+/// let mut file = Vec::new();
+/// let mut writer = ChromeWriter::new(&mut file);
+/// let name = writer.definitions().names.intern("saxpy");
+/// writer.record(&Record::Kernel(Kernel { start: 5, end: 9, name, ..Kernel::default() }))?;
+/// writer.finish()?;
+/// assert!(String::from_utf8_lossy(&file).contains(r#""name":"saxpy""#));
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Debug)]
+pub struct ChromeWriter<W> {
+    out: W,
+    definitions: Definitions,
+    /// The time that others are relative to, once there is a record.
+    base: Option<u64>,
+    has_events: bool,
+    /// Viewers drop slices that overlap on one track, as kernels of dependent launches do: they get tracks of their own.
+    lanes: BTreeMap<StreamId, Lanes>,
+    overlaps: BTreeSet<(i64, i64)>,
+    bytes: Vec<u8>,
+    values: Values,
+}
+
+impl<W: Write> ChromeWriter<W> {
+    /// Writes to `out`, in pieces of 64 KiB.
+    pub fn new(out: W) -> Self {
+        ChromeWriter {
+            out,
+            definitions: Definitions::default(),
+            base: None,
+            has_events: false,
+            lanes: BTreeMap::new(),
+            overlaps: BTreeSet::new(),
+            bytes: Vec::new(),
+            values: Values::default(),
+        }
+    }
+
+    pub(crate) fn whole(mut self, definitions: &Definitions, mut records: Vec<Record>) -> io::Result<W> {
+        self.definitions = definitions.clone();
+        self.begin(records.iter().map(Record::start).min().unwrap_or(0));
+        records.sort_by_key(|record| (record.start(), Reverse(record.end())));
+        for record in records {
+            self.record(&record)?;
+        }
+        self.finish()
+    }
+
+    /// Writes the definitions, and what became of the records.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.begin(0);
+        self.name_tracks()?;
+        let definitions = &self.definitions;
+        let facts = Facts {
+            about: definitions.about.clone(),
+            loss: definitions.loss,
+            devices: definitions.devices.clone(),
+        };
+        let properties: Vec<_> = definitions
+            .devices
+            .iter()
+            .map(|(ordinal, device)| {
+                serde_json::json!({
+                    "id": ordinal, "name": device.name, "totalGlobalMem": device.memory, "numSms": device.multiprocessors,
+                    "computeMajor": device.capability.0, "computeMinor": device.capability.1,
+                })
+            })
+            .collect();
+        write!(self.bytes, "\n],\"deviceProperties\":")?;
+        serde_json::to_writer(&mut self.bytes, &properties)?;
+        write!(self.bytes, ",\n\"warpsmith\":")?;
+        serde_json::to_writer(&mut self.bytes, &facts)?;
+        write!(self.bytes, ",\n\"traceName\":\"warpsmith\"}}\n")?;
+        self.out.write_all(&self.bytes)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn begin(&mut self, base: u64) {
+        if self.base.is_none() {
+            self.base = Some(base);
+            let head = format!(
+                "{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{base},\"traceEvents\":["
+            );
+            self.bytes.extend_from_slice(head.as_bytes());
+        }
+    }
+
+    fn name_tracks(&mut self) -> io::Result<()> {
+        let out = &mut self.bytes;
+        let mut meta = |what: &str, process: i64, thread: i64, key: &str, value: serde_json::Value| {
+            let head =
+                format!("{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{thread},\"ts\":0,");
+            separate(&mut self.has_events, out);
+            write!(out, "{head}\"args\":{{\"{key}\":{value}}}}}")
+        };
+        let mut processes = BTreeSet::new();
+        for thread in self.definitions.threads() {
+            if processes.insert(thread.process) {
+                meta("process_name", thread.process, 0, "name", "host".into())?;
+                meta("process_labels", thread.process, 0, "labels", "CPU".into())?;
+            }
+            if !thread.name.is_empty() {
+                meta("thread_name", thread.process, thread.id, "name", thread.name.as_str().into())?;
+            }
+        }
+        for (device, track) in std::mem::take(&mut self.overlaps) {
+            meta("thread_name", device, track, "name", format!("stream {} overlap", track % LANE).into())?;
+        }
+        let mut devices = BTreeSet::new();
+        for stream in self.definitions.streams() {
+            let device = i64::from(stream.device);
+            if devices.insert(device) {
+                let name = self.definitions.devices.get(&stream.device).map_or("", |device| &device.name);
+                meta("process_name", device, 0, "name", format!("device {device} {name}").trim().into())?;
+                meta("process_labels", device, 0, "labels", format!("GPU {device}").into())?;
+            }
+            let name = format!("stream {} {}", stream.id, stream.name);
+            meta("thread_name", device, stream.id, "name", name.trim().into())?;
+        }
+        Ok(())
+    }
+
+    /// `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end.
+    fn head(
+        &mut self,
+        phase: char,
+        category: &str,
+        name: &str,
+        (process, thread): (i64, i64),
+        time: u64,
+    ) -> io::Result<()> {
+        let base = self.base.unwrap_or(0);
+        let out = &mut self.bytes;
+        separate(&mut self.has_events, out);
+        write!(out, "{{\"ph\":\"{phase}\",\"cat\":")?;
+        serde_json::to_writer(&mut *out, category)?;
+        write!(out, ",\"name\":")?;
+        serde_json::to_writer(&mut *out, name)?;
+        let sign = if time < base { "-" } else { "" };
+        let (whole, part) = (time.abs_diff(base) / 1000, time.abs_diff(base) % 1000);
+        write!(out, ",\"pid\":{process},\"tid\":{thread},\"ts\":{sign}{whole}.{part:03}")
+    }
+
+    fn thread(&self, id: ThreadId) -> (i64, i64) {
+        self.definitions.threads().get(id.index()).map_or((0, 0), |thread| (thread.process, thread.id))
+    }
+
+    fn stream(&self, id: StreamId) -> (i64, i64) {
+        self.definitions.streams().get(id.index()).map_or((0, 0), |stream| (stream.device.into(), stream.id))
+    }
+
+    fn write(&mut self, record: &Record, event: &Event) -> io::Result<()> {
+        let mut shown = match event.track {
+            Track::Thread(id) => self.thread(id),
+            Track::Stream(id) => self.stream(id),
+            Track::Memory(_) => (0, 0),
+            Track::Counter(id) => {
+                let device = self.definitions.counters().get(id.index()).and_then(|counter| counter.device);
+                (device.map_or(0, i64::from), 0)
+            }
+        };
+        let place = shown;
+        if let Track::Stream(id) = event.track
+            && Event::is_slice(event.category)
+        {
+            let lanes = self.lanes.entry(id).or_default();
+            let lane = lanes.place(event.start, event.end, true).unwrap_or(0) as i64;
+            if lane > 0 {
+                shown.1 += lane * LANE;
+                self.overlaps.insert(shown);
+            }
+        }
+        let mut name = event.label.text(&self.definitions.names).to_owned();
+        let (mut phase, mut kind) = (
+            'X',
+            CATEGORIES.iter().find(|(ours, _)| *ours == event.category).map_or("", |(_, cat)| cat).to_owned(),
+        );
+        match record {
+            Record::Transfer(transfer) => {
+                name = TRANSFERS
+                    .iter()
+                    .find(|(kind, _)| *kind == transfer.kind)
+                    .map_or("", |(_, name)| name)
+                    .to_owned();
+            }
+            Record::Sync(sync) => {
+                name =
+                    SYNCS.iter().find(|(kind, _)| *kind == sync.kind).map_or("", |(_, name)| name).to_owned();
+            }
+            Record::Range(range) => {
+                let own = self.definitions.names.text(range.category);
+                if RANGES.contains(&own) {
+                    own.clone_into(&mut kind);
+                }
+            }
+            Record::Mark(_) => (phase, kind) = ('i', MARK.to_owned()),
+            Record::Wait(_) => (phase, kind) = ('i', WAIT.to_owned()),
+            Record::Memory(_) => (phase, kind, name) = ('i', INSTANT.to_owned(), MEMORY.to_owned()),
+            Record::Sample(sample) => {
+                let counter =
+                    self.definitions.counters().get(sample.counter.index()).cloned().unwrap_or_default();
+                let of = if counter.device.is_some() { OF_DEVICE } else { OF_HOST };
+                (phase, kind) = ('C', of.to_owned());
+                name = match counter.unit.as_str() {
+                    "" => counter.name,
+                    unit => format!("{} ({unit})", counter.name),
+                };
+            }
+            Record::Kernel(_) | Record::Call(_) | Record::Graph(_) => {}
+        }
+        self.head(phase, &kind, &name, shown, event.start)?;
+        match phase {
+            'X' => {
+                let duration = event.end - event.start;
+                write!(self.bytes, ",\"dur\":{}.{:03}", duration / 1000, duration % 1000)?;
+            }
+            'i' => write!(self.bytes, ",\"s\":\"t\"")?,
+            _ => {}
+        }
+        write!(self.bytes, ",\"args\":{{")?;
+        self.arguments(record, event, place)?;
+        write!(self.bytes, "}}}}")?;
+        if event.correlation != 0 {
+            let (phase, bind) = match event.track {
+                Track::Thread(_) => ('s', ""),
+                _ => ('f', ",\"bp\":\"e\""),
+            };
+            self.head(phase, FLOW, FLOW, shown, event.start)?;
+            write!(self.bytes, ",\"id\":{}{bind}}}", event.correlation)?;
+        }
+        Ok(())
+    }
+
+    fn arguments(&mut self, record: &Record, event: &Event, (device, stream): (i64, i64)) -> io::Result<()> {
+        let mut separator = "";
+        let waits_for = match record {
+            Record::Wait(wait) => Some(self.stream(wait.on)),
+            _ => None,
+        };
+        let names = &self.definitions.names;
+        let out = &mut self.bytes;
+        let mut put = |key: &str, value: &dyn std::fmt::Display| {
+            let written = write!(out, "{separator}\"{key}\":{value}");
+            separator = ",";
+            written
+        };
+        if matches!(event.track, Track::Stream(_)) {
+            put("device", &device)?;
+            put("stream", &stream)?;
+        }
+        if event.correlation != 0 {
+            put("correlation", &event.correlation)?;
+        }
+        match record {
+            Record::Kernel(kernel) => {
+                put("shared memory", &(u64::from(kernel.shared_static) + u64::from(kernel.shared_dynamic)))?
+            }
+            Record::Transfer(transfer) if transfer.end > transfer.start => {
+                put(
+                    "memory bandwidth (GB/s)",
+                    &(transfer.bytes as f64 / (transfer.end - transfer.start) as f64),
+                )?;
+            }
+            Record::Memory(memory) => {
+                put("Device Type", &1)?;
+                put("Device Id", &memory.device)?;
+            }
+            Record::Sample(sample) => {
+                // JSON has no other numbers.
+                let value = if sample.value.is_finite() { sample.value } else { 0.0 };
+                return put("value", &value);
+            }
+            _ => {}
+        }
+        if let Some((device, stream)) = waits_for {
+            put("waits for device", &device)?;
+            put("waits for stream", &stream)?;
+        }
+        for (key, value) in &event.values.0 {
+            let key = match (record, key) {
+                (_, Key::On) => continue,
+                (Record::Memory(_), Key::Address) => "Addr",
+                (Record::Memory(_), Key::Bytes) => "Bytes",
+                (Record::Memory(_), Key::Allocated) => "Total Allocated",
+                (Record::Memory(_), Key::Reserved) => "Total Reserved",
+                (_, Key::Range | Key::Id) => "External id",
+                (_, Key::Graph) => "graph id",
+                (_, Key::Node) => "graph node id",
+                (_, key) => key.text(),
+            };
+            match value {
+                Value::Uint(value) => put(key, value)?,
+                Value::Int(value) => put(key, value)?,
+                Value::Float(value) if value.is_finite() => put(key, &format_args!("{value:?}"))?,
+                Value::Float(_) => {}
+                Value::Text(name) => put(key, &serde_json::Value::from(names.text(*name)))?,
+                Value::Size([x, y, z]) => put(key, &format_args!("[{x},{y},{z}]"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Sink for ChromeWriter<W> {
+    fn definitions(&mut self) -> &mut Definitions {
+        &mut self.definitions
+    }
+
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.begin(record.start());
+        let event = Event::of(record, true, std::mem::take(&mut self.values));
+        self.write(record, &event)?;
+        self.values = event.values;
+        if self.bytes.len() >= CHUNK {
+            self.out.write_all(&self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+/// Separates an event from the one before.
+fn separate(has_events: &mut bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if *has_events { b",\n" } else { b"\n" });
+    *has_events = true;
+}

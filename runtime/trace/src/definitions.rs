@@ -1,0 +1,191 @@
+//! What records refer to: texts, devices, streams, host threads, counters, and what the whole trace says of itself.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::Names;
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// Its name, for example `NVIDIA H200`.
+    pub name: String,
+    /// Bytes of memory; 0 when unknown.
+    pub memory: u64,
+    /// Peak bandwidth of its memory in bytes a second; 0 when unknown.
+    pub bandwidth: u64,
+    /// Multiprocessors; 0 when unknown.
+    pub multiprocessors: u32,
+    /// Compute capability, for example (9, 0); (0, 0) when unknown.
+    pub capability: (u32, u32),
+}
+
+/// A stream of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stream {
+    /// The ordinal of the device.
+    pub device: u32,
+    /// The id that the driver uses; -1 stands for the whole device.
+    pub id: i64,
+    /// The name that the program gave it; may be empty.
+    pub name: String,
+}
+
+/// A thread of a host process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    /// The process.
+    pub process: i64,
+    /// The thread, by the system's id.
+    pub id: i64,
+    /// Its name; may be empty.
+    pub name: String,
+}
+
+/// Something that was sampled.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counter {
+    /// The ordinal of the device; `None` for the host.
+    pub device: Option<u32>,
+    /// What it is, for example `power`.
+    pub name: String,
+    /// The unit of its values, for example `W`.
+    pub unit: String,
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name(pub(crate) u32);
+
+        impl $name {
+            /// Its place in the list of the [`Definitions`].
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A [`Stream`] of the [`Definitions`].
+    StreamId;
+    /// A [`Thread`] of the [`Definitions`].
+    ThreadId;
+    /// A [`Counter`] of the [`Definitions`].
+    CounterId;
+}
+
+/// What became of the records. Nothing is lost unreported when [`Self::unaccounted`] is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Loss {
+    /// Operations that were enqueued while recording.
+    pub issued: u64,
+    /// Those that have a record with times.
+    pub recorded: u64,
+    /// Those for which the recorder had no space.
+    pub dropped: u64,
+    /// Those whose record has no times: the device's own buffers were full.
+    pub zero_time: u64,
+    /// Those that were refused, because no memory was left for a buffer.
+    pub refused: u64,
+}
+
+impl Loss {
+    /// Operations that were issued and of which nothing else is known.
+    pub fn unaccounted(&self) -> u64 {
+        let known = [self.recorded, self.dropped, self.zero_time, self.refused];
+        known.into_iter().fold(self.issued, u64::saturating_sub)
+    }
+
+    /// Operations without a usable record.
+    pub fn lost(&self) -> u64 {
+        self.issued.saturating_sub(self.recorded)
+    }
+}
+
+/// What the records of a trace refer to.
+#[derive(Debug, Clone, Default)]
+pub struct Definitions {
+    /// The texts.
+    pub names: Names,
+    /// Facts about the trace: the program, the host, the recorder, what was left out.
+    pub about: BTreeMap<String, String>,
+    /// What became of the records.
+    pub loss: Loss,
+    /// The devices, by ordinal.
+    pub devices: BTreeMap<u32, Device>,
+    streams: Vec<Stream>,
+    threads: Vec<Thread>,
+    counters: Vec<Counter>,
+    stream_ids: HashMap<(u32, i64), StreamId>,
+    thread_ids: HashMap<(i64, i64), ThreadId>,
+    counter_ids: HashMap<(Option<u32>, String), CounterId>,
+}
+
+impl Definitions {
+    /// The stream `id` of a device.
+    pub fn stream(&mut self, device: u32, id: i64) -> StreamId {
+        let streams = &mut self.streams;
+        *self.stream_ids.entry((device, id)).or_insert_with(|| {
+            streams.push(Stream { device, id, name: String::new() });
+            StreamId(streams.len() as u32 - 1)
+        })
+    }
+
+    /// The thread `id` of a process.
+    pub fn thread(&mut self, process: i64, id: i64) -> ThreadId {
+        let threads = &mut self.threads;
+        *self.thread_ids.entry((process, id)).or_insert_with(|| {
+            threads.push(Thread { process, id, name: String::new() });
+            ThreadId(threads.len() as u32 - 1)
+        })
+    }
+
+    /// The counter `name` of a device, or of the host.
+    pub fn counter(&mut self, device: Option<u32>, name: &str, unit: &str) -> CounterId {
+        if let Some(id) = self.counter_ids.get(&(device, name.to_owned())) {
+            return *id;
+        }
+        self.counters.push(Counter { device, name: name.to_owned(), unit: unit.to_owned() });
+        let id = CounterId(self.counters.len() as u32 - 1);
+        self.counter_ids.insert((device, name.to_owned()), id);
+        id
+    }
+
+    /// Names a stream.
+    pub fn name_stream(&mut self, id: StreamId, name: &str) {
+        if let Some(stream) = self.streams.get_mut(id.index()) {
+            name.clone_into(&mut stream.name);
+        }
+    }
+
+    /// Names a thread.
+    pub fn name_thread(&mut self, id: ThreadId, name: &str) {
+        if let Some(thread) = self.threads.get_mut(id.index()) {
+            name.clone_into(&mut thread.name);
+        }
+    }
+
+    /// The streams, by [`StreamId`].
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The threads, by [`ThreadId`].
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The counters, by [`CounterId`].
+    pub fn counters(&self) -> &[Counter] {
+        &self.counters
+    }
+}

@@ -1,0 +1,59 @@
+//! Traces of what devices and the host did: kernels, copies, calls, ranges, memory, counters.
+//!
+//! Records go into a [`Sink`]: a [`Trace`], which holds them in memory, or a writer of a file, which holds few.
+//! [`PerfettoWriter`] writes the format of <https://ui.perfetto.dev>, [`ChromeWriter`] the JSON that PyTorch's profiler
+//! writes. [`Trace::read`] reads both, and PyTorch's; [`Trace::summary`] has the tables.
+//!
+//! ```
+//! use warpsmith_trace::{Kernel, Record, Trace};
+//!
+//! let mut trace = Trace::default();
+//! let name = trace.definitions.names.intern("saxpy");
+//! let stream = trace.definitions.stream(0, 7);
+//! trace.push(Record::Kernel(Kernel { start: 1_000, end: 5_000, name, stream, ..Kernel::default() }));
+//! assert_eq!(trace.summary().kernels[0].total, 4_000);
+//! ```
+//!
+//! Guarantees: equal traces become equal bytes. What was written reads back equal. Files of any size are read and written
+//! in bounded memory, unless into a [`Trace`]. A damaged file is an error that says where, never a panic, and what stands
+//! before the damage is kept.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `trace` | a trace in memory; reading of files |
+//! | `sink` | what takes records |
+//! | `record`, `definitions`, `names` | records, and what they refer to |
+//! | `event` | the form in which both formats carry a record |
+//! | `lanes` | slices of one track, put where they nest |
+//! | `perfetto`, `proto` | Perfetto's format; protocol buffers |
+//! | `chrome` | Chrome's JSON, as PyTorch writes it |
+//! | `summary` | the tables |
+#![deny(missing_docs)]
+
+mod chrome;
+mod definitions;
+mod error;
+mod event;
+mod lanes;
+mod names;
+mod perfetto;
+mod proto;
+mod record;
+mod sink;
+pub mod summary;
+mod trace;
+
+pub use self::chrome::ChromeWriter;
+pub use self::definitions::{
+    Counter, CounterId, Definitions, Device, Loss, Stream, StreamId, Thread, ThreadId,
+};
+pub use self::error::{Damage, TraceError};
+pub use self::names::{Name, Names};
+pub use self::perfetto::PerfettoWriter;
+pub use self::record::{
+    Call, Graph, GraphKind, Kernel, Library, Mark, Memory, Payload, Range, Record, Sample, Sync, SyncKind,
+    Transfer, TransferKind, Wait,
+};
+pub use self::sink::Sink;
+pub use self::summary::Summary;
+pub use self::trace::{Opened, Trace, read_into};

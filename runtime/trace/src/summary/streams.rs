@@ -1,0 +1,192 @@
+//! Devices and streams: busy, and idle by cause.
+//!
+//! A stream is idle between two of its kernels or copies. Until the call that launched the next one began, the host was
+//! late. After that, if the stream had to wait for another, the time in which that one ran a copy or a kernel is its
+//! cause; what is left is the latency of the launch.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::rows::ratio;
+use super::work::{Union, Work};
+use crate::definitions::StreamId;
+use crate::record::SyncKind;
+use crate::trace::Trace;
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceRow {
+    /// Its ordinal.
+    pub device: u32,
+    /// Its name; may be empty.
+    pub name: String,
+    /// From its first kernel or copy to the end of the last.
+    pub span: u64,
+    /// The time in which anything ran.
+    pub busy: u64,
+    /// The time in which nothing ran.
+    pub idle: u64,
+    /// The time in which kernels ran.
+    pub compute: u64,
+    /// The time in which copies or memsets ran.
+    pub transfer: u64,
+    /// The time in which both did.
+    pub overlap: u64,
+}
+
+/// A stream.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StreamRow {
+    /// The ordinal of the device.
+    pub device: u32,
+    /// Its id.
+    pub stream: i64,
+    /// Its name; may be empty.
+    pub name: String,
+    /// From its first kernel or copy to the end of the last.
+    pub span: u64,
+    /// The time in which something ran.
+    pub busy: u64,
+    /// Idle, because the host had not launched the next kernel or copy yet.
+    pub host_late: u64,
+    /// Idle, because another stream's kernel had to end.
+    pub waiting: u64,
+    /// Idle, because another stream's copy had to end.
+    pub copying: u64,
+    /// Idle for other reasons: the latency of launches, or unknown.
+    pub other: u64,
+    /// The most kernels and copies that were launched and had not begun.
+    pub max_queue: u64,
+    /// How many there were on average over the span.
+    pub average_queue: f64,
+}
+
+pub(super) fn devices(trace: &Trace, work: &[Work]) -> Vec<DeviceRow> {
+    let mut by_device: BTreeMap<u32, Vec<&Work>> = BTreeMap::new();
+    for work in work {
+        by_device.entry(work.device).or_default().push(work);
+    }
+    let row = |(device, work): (u32, Vec<&Work>)| {
+        let part = |is_kernel: Option<bool>| {
+            let part = work.iter().filter(|work| is_kernel.is_none_or(|kernel| work.is_kernel == kernel));
+            Union::of(part.map(|work| (work.start, work.end)))
+        };
+        let (all, compute, transfer) = (part(None), part(Some(true)), part(Some(false)));
+        DeviceRow {
+            device,
+            name: trace
+                .definitions
+                .devices
+                .get(&device)
+                .map_or_else(String::new, |device| device.name.clone()),
+            span: all.span(),
+            busy: all.total(),
+            idle: all.span() - all.total(),
+            compute: compute.total(),
+            transfer: transfer.total(),
+            overlap: compute.overlap(&transfer),
+        }
+    };
+    by_device.into_iter().map(row).collect()
+}
+
+/// The work of a stream.
+#[derive(Default)]
+struct Lane<'a> {
+    work: Vec<&'a Work>,
+    kernels: Union,
+    copies: Union,
+    /// When it was to wait, and for which stream, if that is known; by time.
+    waits: Vec<(u64, Option<StreamId>)>,
+}
+
+pub(super) fn streams(trace: &Trace, work: &[Work]) -> Vec<StreamRow> {
+    let mut lanes: BTreeMap<StreamId, Lane<'_>> = BTreeMap::new();
+    for work in work {
+        lanes.entry(work.stream).or_default().work.push(work);
+    }
+    for lane in lanes.values_mut() {
+        let part = |is_kernel: bool| lane.work.iter().filter(move |work| work.is_kernel == is_kernel);
+        lane.kernels = Union::of(part(true).map(|work| (work.start, work.end)));
+        lane.copies = Union::of(part(false).map(|work| (work.start, work.end)));
+    }
+    let inserted = trace.waits.iter().map(|wait| (wait.stream, wait.at, Some(wait.on)));
+    let events = trace.syncs.iter().filter(|sync| sync.kind == SyncKind::StreamWait);
+    for (stream, at, on) in inserted.chain(events.map(|sync| (sync.stream, sync.start, None))) {
+        if let Some(lane) = lanes.get_mut(&stream) {
+            lane.waits.push((at, on));
+        }
+    }
+    for lane in lanes.values_mut() {
+        lane.waits.sort_by_key(|wait| wait.0);
+    }
+    lanes.iter().map(|(id, lane)| row(trace, *id, lane, &lanes)).collect()
+}
+
+fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, Lane<'_>>) -> StreamRow {
+    let all = Union::of(lane.work.iter().map(|work| (work.start, work.end)));
+    let stream = trace.definitions.streams().get(id.index()).cloned().unwrap_or_default();
+    let mut row = StreamRow {
+        device: stream.device,
+        stream: stream.id,
+        name: stream.name,
+        span: all.span(),
+        busy: all.total(),
+        host_late: 0,
+        waiting: 0,
+        copying: 0,
+        other: 0,
+        max_queue: 0,
+        average_queue: 0.0,
+    };
+    let mut free = None;
+    // When the work before was launched: later waits are for what comes after it.
+    let mut launched = 0;
+    for work in &lane.work {
+        let since = launched;
+        launched = work.launch.map_or(work.start, |call| call.start);
+        let from = match free.replace(work.end.max(free.unwrap_or(0))) {
+            Some(free) if free < work.start => free,
+            _ => continue,
+        };
+        let late_until = work.launch.map_or(from, |call| call.start.clamp(from, work.start));
+        row.host_late += late_until - from;
+        let first = lane.waits.partition_point(|wait| wait.0 < since);
+        let wait = lane.waits[first..].iter().take_while(|wait| wait.0 <= work.start).last();
+        let mut rest = work.start - late_until;
+        if let Some((_, on)) = wait {
+            let others = lanes.iter().filter(|(other, _)| on.map_or(**other != id, |on| **other == on));
+            let (mut copying, mut waiting) = (0, 0);
+            for (_, other) in others {
+                copying = u64::max(copying, other.copies.covers(late_until, work.start));
+                waiting = u64::max(waiting, other.kernels.covers(late_until, work.start));
+            }
+            let copying = copying.min(rest);
+            let waiting = waiting.min(rest - copying);
+            row.copying += copying;
+            row.waiting += waiting;
+            rest -= copying + waiting;
+        }
+        row.other += rest;
+    }
+    (row.max_queue, row.average_queue) = queue(&lane.work, row.span);
+    row
+}
+
+/// The longest queue, and the average one over a span.
+fn queue(work: &[&Work], span: u64) -> (u64, f64) {
+    let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
+    let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
+    let total: f64 = queued.iter().map(|(from, to)| (to - from) as f64).sum();
+    // What begins at a time has left the queue before what is launched then.
+    let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);
+    let mut changes: Vec<(u64, i64)> = changes.collect();
+    changes.sort_unstable();
+    let (mut now, mut most) = (0_i64, 0);
+    for (_, change) in changes {
+        now += change;
+        most = most.max(now);
+    }
+    (most as u64, ratio(total, span as f64))
+}

@@ -1,0 +1,123 @@
+//! What ran on devices, and the calls that enqueued it.
+
+use std::collections::HashMap;
+
+use crate::definitions::{StreamId, ThreadId};
+use crate::trace::Trace;
+
+/// A call that enqueued work.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Launch {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) thread: ThreadId,
+}
+
+/// The calls, by correlation.
+#[derive(Debug)]
+pub(super) struct Calls(HashMap<u64, Launch>);
+
+impl Calls {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let calls = trace.calls.iter().map(|call| (call.correlation, call.start, call.end, call.thread));
+        let graphs =
+            trace.graphs.iter().map(|graph| (graph.correlation, graph.start, graph.end, graph.thread));
+        let with_correlation = calls.chain(graphs).filter(|call| call.0 != 0);
+        Calls(with_correlation.map(|(id, start, end, thread)| (id, Launch { start, end, thread })).collect())
+    }
+}
+
+/// A kernel or a copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) stream: StreamId,
+    pub(super) device: u32,
+    pub(super) is_kernel: bool,
+    pub(super) is_in_graph: bool,
+    pub(super) range: u64,
+    pub(super) correlation: u64,
+    pub(super) launch: Option<Launch>,
+}
+
+impl Work {
+    pub(super) fn duration(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// All work, by start.
+pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
+    let streams = trace.definitions.streams();
+    let make = |start, end, stream: StreamId, is_kernel, is_in_graph, range, correlation| Work {
+        start,
+        end: u64::max(start, end),
+        stream,
+        device: streams.get(stream.index()).map_or(0, |stream| stream.device),
+        is_kernel,
+        is_in_graph,
+        range,
+        correlation,
+        launch: calls.0.get(&correlation).copied(),
+    };
+    let kernels = trace.kernels.iter().map(|kernel| {
+        make(
+            kernel.start,
+            kernel.end,
+            kernel.stream,
+            true,
+            kernel.graph != 0,
+            kernel.range,
+            kernel.correlation,
+        )
+    });
+    let transfers = trace.transfers.iter().map(|copy| {
+        make(copy.start, copy.end, copy.stream, false, copy.graph != 0, copy.range, copy.correlation)
+    });
+    let mut work: Vec<Work> = kernels.chain(transfers).collect();
+    work.sort_by_key(|work| (work.start, work.end));
+    work
+}
+
+/// Times without gaps between and without overlaps, in order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Union(Vec<(u64, u64)>);
+
+impl Union {
+    /// Of intervals in the order of their starts.
+    pub(super) fn of(intervals: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut union: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in intervals {
+            match union.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => union.push((start, end)),
+            }
+        }
+        Union(union)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// How much of a time is in it.
+    pub(super) fn covers(&self, from: u64, to: u64) -> u64 {
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let within = self.0[first..].iter().take_while(|(start, _)| *start < to);
+        within.map(|(start, end)| (*end).min(to).saturating_sub((*start).max(from))).sum()
+    }
+
+    /// How much is in both.
+    pub(super) fn overlap(&self, other: &Union) -> u64 {
+        self.0.iter().map(|(start, end)| other.covers(*start, *end)).sum()
+    }
+
+    /// From the first to the last.
+    pub(super) fn span(&self) -> u64 {
+        match (self.0.first(), self.0.last()) {
+            (Some((start, _)), Some((_, end))) => end - start,
+            _ => 0,
+        }
+    }
+}

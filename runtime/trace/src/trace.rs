@@ -1,0 +1,268 @@
+//! A trace in memory, and its files.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::chrome::{self, ChromeWriter};
+use crate::definitions::Definitions;
+use crate::error::{Damage, Stop, TraceError};
+use crate::perfetto::{self, PerfettoWriter};
+use crate::record::*;
+use crate::sink::Sink;
+
+/// A trace in memory: records by kind, in the order in which they came.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// What they refer to.
+    pub definitions: Definitions,
+    /// Kernels.
+    pub kernels: Vec<Kernel>,
+    /// Copies and memsets.
+    pub transfers: Vec<Transfer>,
+    /// Calls of libraries.
+    pub calls: Vec<Call>,
+    /// Synchronisations.
+    pub syncs: Vec<Sync>,
+    /// Ranges.
+    pub ranges: Vec<Range>,
+    /// Marks.
+    pub marks: Vec<Mark>,
+    /// Waits that the runtime inserted.
+    pub waits: Vec<Wait>,
+    /// Allocations and frees.
+    pub memory: Vec<Memory>,
+    /// Values of counters.
+    pub samples: Vec<Sample>,
+    /// Captures, instantiations and launches of graphs.
+    pub graphs: Vec<Graph>,
+}
+
+impl Sink for Trace {
+    fn definitions(&mut self) -> &mut Definitions {
+        &mut self.definitions
+    }
+
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.push(*record);
+        Ok(())
+    }
+}
+
+/// What could be read of a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Opened {
+    /// The trace, as far as it could be read.
+    pub trace: Trace,
+    /// The damage at which reading stopped; `None` for a whole file.
+    pub damage: Option<Damage>,
+}
+
+impl Trace {
+    /// Adds a record.
+    pub fn push(&mut self, record: Record) {
+        match record {
+            Record::Kernel(record) => self.kernels.push(record),
+            Record::Transfer(record) => self.transfers.push(record),
+            Record::Call(record) => self.calls.push(record),
+            Record::Sync(record) => self.syncs.push(record),
+            Record::Range(record) => self.ranges.push(record),
+            Record::Mark(record) => self.marks.push(record),
+            Record::Wait(record) => self.waits.push(record),
+            Record::Memory(record) => self.memory.push(record),
+            Record::Sample(record) => self.samples.push(record),
+            Record::Graph(record) => self.graphs.push(record),
+        }
+    }
+
+    /// All records, kind by kind.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        let kernels = self.kernels.iter().map(|record| Record::Kernel(*record));
+        let transfers = self.transfers.iter().map(|record| Record::Transfer(*record));
+        let calls = self.calls.iter().map(|record| Record::Call(*record));
+        let syncs = self.syncs.iter().map(|record| Record::Sync(*record));
+        let ranges = self.ranges.iter().map(|record| Record::Range(*record));
+        let marks = self.marks.iter().map(|record| Record::Mark(*record));
+        let waits = self.waits.iter().map(|record| Record::Wait(*record));
+        let memory = self.memory.iter().map(|record| Record::Memory(*record));
+        let samples = self.samples.iter().map(|record| Record::Sample(*record));
+        let graphs = self.graphs.iter().map(|record| Record::Graph(*record));
+        let on_devices = kernels.chain(transfers).chain(syncs).chain(waits).chain(memory).chain(samples);
+        ranges.chain(graphs).chain(calls).chain(marks).chain(on_devices)
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        let on_host = self.calls.len() + self.ranges.len() + self.marks.len() + self.graphs.len();
+        let on_devices = self.kernels.len() + self.transfers.len() + self.syncs.len() + self.waits.len();
+        on_host + on_devices + self.memory.len() + self.samples.len()
+    }
+
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The text of a name.
+    pub fn text(&self, name: crate::Name) -> &str {
+        self.definitions.names.text(name)
+    }
+
+    /// Writes the trace in Perfetto's format. Equal traces become equal bytes.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the file cannot be written.
+    pub fn write_perfetto(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        self.to_file(path, |file| self.perfetto(PerfettoWriter::new(file)).map(|_| ()))
+    }
+
+    /// Hands the trace to a new writer, all records sorted, and finishes it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn perfetto<W: Write>(&self, writer: PerfettoWriter<W>) -> io::Result<W> {
+        writer.whole(&self.definitions, self.records().collect())
+    }
+
+    /// Writes the trace as the JSON that Chrome's viewer, Perfetto and PyTorch's tools read; compressed when the path ends
+    /// in `.gz`.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the file cannot be written.
+    pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+        self.to_file(path, |file| {
+            if is_compressed {
+                let encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+                self.chrome(ChromeWriter::new(encoder))?.finish()?.flush()
+            } else {
+                self.chrome(ChromeWriter::new(file))?.flush()
+            }
+        })
+    }
+
+    /// Hands the trace to a new writer, and finishes it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn chrome<W: Write>(&self, writer: ChromeWriter<W>) -> io::Result<W> {
+        writer.whole(&self.definitions, self.records().collect())
+    }
+
+    fn to_file(
+        &self,
+        path: &Path,
+        content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), TraceError> {
+        let written = File::create(path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            content(&mut file)?;
+            file.flush()
+        });
+        written.map_err(|error| {
+            let reason =
+                format!("cannot be written: {error}; give a path in a folder that can be written to");
+            TraceError { path: path.to_path_buf(), reason }
+        })
+    }
+
+    /// Reads a trace: one that this crate wrote, or PyTorch's, as JSON, compressed or not. The content decides, not the
+    /// name. What can be read of a damaged file is kept.
+    ///
+    /// # Errors
+    /// [`TraceError`] when there is no such file, or nothing in it can be read as a trace.
+    pub fn read(path: impl AsRef<Path>) -> Result<Opened, TraceError> {
+        let mut trace = Trace::default();
+        let damage = read_into(path, &mut trace)?;
+        Ok(Opened { trace, damage })
+    }
+
+    /// As [`Self::read`], with the content of a file.
+    ///
+    /// # Errors
+    /// The cause.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Opened, String> {
+        let mut trace = Trace::default();
+        let damage = read_from(bytes, &mut trace)?;
+        Ok(Opened { trace, damage })
+    }
+}
+
+/// Reads a file into a sink, in bounded memory: converts one of any size with a writer, or collects with a [`Trace`].
+/// Returns the damage at which reading stopped.
+///
+/// # Errors
+/// [`TraceError`] when there is no such file, nothing in it can be read as a trace, or the sink fails.
+pub fn read_into(path: impl AsRef<Path>, sink: &mut dyn Sink) -> Result<Option<Damage>, TraceError> {
+    let path = path.as_ref();
+    let failure = |reason| TraceError { path: path.to_path_buf(), reason };
+    let file = File::open(path).map_err(|error| {
+        failure(match error.kind() {
+            ErrorKind::NotFound => "is not there; give the path of a file that holds one".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        })
+    })?;
+    if file.metadata().is_ok_and(|about| about.is_dir()) {
+        return Err(failure("is a folder; give the path of a file in it".to_owned()));
+    }
+    read_from(BufReader::with_capacity(1 << 16, file), sink).map_err(failure)
+}
+
+fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Damage>, String> {
+    let head = input.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
+    let read = match Format::of(head) {
+        Format::Empty => return Err("is empty; write it again".to_owned()),
+        Format::Compressed => {
+            let mut inner = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input));
+            let head = inner
+                .fill_buf()
+                .map_err(|error| format!("cannot be unpacked: {error}; copy or write it again"))?;
+            match Format::of(head) {
+                Format::Empty => return Err("is empty; write it again".to_owned()),
+                Format::Json => chrome::read(&mut inner, sink),
+                Format::Perfetto => perfetto::read(&mut inner, sink),
+                Format::Compressed | Format::Other => return Err(NO_TRACE.to_owned()),
+            }
+        }
+        Format::Json => chrome::read(&mut input, sink),
+        Format::Perfetto => perfetto::read(&mut input, sink),
+        Format::Other => return Err(NO_TRACE.to_owned()),
+    };
+    match read {
+        Ok(()) => Ok(None),
+        Err(Stop::Damaged(damage)) => Ok(Some(damage)),
+        Err(Stop::Foreign(reason)) => Err(reason),
+        Err(Stop::Output(error)) => Err(format!("was read, but the other file cannot be written: {error}")),
+    }
+}
+
+const NO_TRACE: &str = "is no trace: it begins neither like Perfetto's format nor like JSON; \
+                        give a file that the profiler wrote, or PyTorch's";
+
+/// The format of a file, by its first bytes.
+enum Format {
+    Empty,
+    Compressed,
+    Json,
+    Perfetto,
+    Other,
+}
+
+impl Format {
+    fn of(head: &[u8]) -> Format {
+        let text = head.trim_ascii_start();
+        match (head, text) {
+            ([0x1f, 0x8b, ..], _) => Format::Compressed,
+            (_, [b'{' | b'[']) => Format::Json,
+            (_, [b'{' | b'[', b'{' | b'"' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n', ..]) => Format::Json,
+            ([0x0a, _, ..], _) => Format::Perfetto,
+            (_, []) => Format::Empty,
+            _ => Format::Other,
+        }
+    }
+}

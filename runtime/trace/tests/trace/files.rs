@@ -1,0 +1,245 @@
+//! What is written reads back; what is damaged is an error that says where, and keeps the rest.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use warpsmith_trace::*;
+
+use crate::fixture::{chrome, disorder, launches, perfetto, step};
+
+/// A file as PyTorch's profiler writes it.
+pub const KINETO: &str = include_str!("kineto.json");
+
+fn open(bytes: &[u8]) -> Opened {
+    Trace::from_bytes(bytes).unwrap()
+}
+
+#[test]
+fn perfetto_files_read_back_equal() {
+    let written = perfetto(&step());
+    let opened = open(&written);
+    assert_eq!(opened.damage, None);
+    assert_eq!(perfetto(&opened.trace), written);
+    let (trace, original) = (opened.trace, step());
+    assert_eq!(trace.len(), original.len());
+    assert_eq!(trace.definitions.loss, original.definitions.loss);
+    assert_eq!(trace.definitions.about, original.definitions.about);
+    assert_eq!(trace.definitions.devices, original.definitions.devices);
+    let (kernel, before) = (trace.kernels[0], original.kernels[0]);
+    assert_eq!(trace.text(kernel.name), original.text(before.name));
+    assert_eq!(trace.text(kernel.line), "src/main.rs:12");
+    assert_eq!(Kernel { name: before.name, line: before.line, ..kernel }, before);
+    assert_eq!(
+        trace.transfers.iter().map(|transfer| transfer.peer).collect::<Vec<_>>(),
+        [None, Some(0), None]
+    );
+    assert_eq!(trace.definitions.streams()[trace.waits[0].on.index()].id, 13);
+}
+
+#[test]
+fn json_files_read_back_equal() {
+    let written = chrome(&step());
+    let opened = open(&written);
+    assert_eq!(opened.damage, None);
+    // Streams are numbered in the order in which records name them.
+    let lines = |json: Vec<u8>| {
+        let json = String::from_utf8(json).unwrap();
+        let mut lines: Vec<String> = json.lines().map(|line| line.trim_end_matches(',').to_owned()).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let through_perfetto = open(&perfetto(&opened.trace)).trace;
+    assert_eq!(lines(chrome(&opened.trace)), lines(written.clone()));
+    assert_eq!(lines(chrome(&through_perfetto)), lines(written));
+}
+
+#[test]
+fn compressed_json_reads_back_equal() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (plain, compressed) = (folder.join("step-plain.json"), folder.join("step-compressed.json.gz"));
+    step().write_chrome(&plain).unwrap();
+    step().write_chrome(&compressed).unwrap();
+    assert!(std::fs::metadata(&compressed).unwrap().len() * 2 < std::fs::metadata(&plain).unwrap().len());
+    let (left, right) = (Trace::read(&plain).unwrap(), Trace::read(&compressed).unwrap());
+    assert_eq!(chrome(&left.trace), chrome(&right.trace));
+    assert_eq!(right.damage, None);
+}
+
+#[test]
+fn equal_traces_become_golden_bytes() {
+    for (name, golden, written) in [
+        ("step.pftrace", &include_bytes!("step.pftrace")[..], perfetto(&step())),
+        ("step.json", &include_bytes!("step.json")[..], chrome(&step())),
+    ] {
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&file, &written).unwrap();
+        assert!(written == golden, "{} differs from tests/trace/{name}; is that meant?", file.display());
+    }
+}
+
+#[test]
+fn slices_take_few_bytes() {
+    const COUNT: u64 = 20_000;
+    let trace = launches(COUNT);
+    let slices = (2 * COUNT) as usize;
+    let plain = trace.perfetto(PerfettoWriter::new(Vec::new()).plain()).unwrap().len() / slices;
+    let full = perfetto(&trace).len() / slices;
+    println!("{plain} bytes a slice, {full} with arguments, {} as JSON", chrome(&trace).len() / slices);
+    assert!(plain <= 60 && full <= 100, "{plain} {full}");
+}
+
+#[test]
+fn a_million_events_export_in_seconds() {
+    const COUNT: u64 = 250_000;
+    let trace = launches(COUNT);
+    let begun = Instant::now();
+    trace.perfetto(PerfettoWriter::new(std::io::sink())).unwrap();
+    let rate = 2.0 * COUNT as f64 / begun.elapsed().as_secs_f64();
+    println!("{:.2} million events/s exported", rate / 1e6);
+    // Tests are not optimised, and share the machine.
+    assert!(rate > 50_000.0, "{rate} events/s");
+}
+
+#[test]
+fn records_in_any_order_read_back() {
+    for seed in 0..4 {
+        let (written, mut expected) = disorder(seed, 80_000);
+        let opened = open(&written);
+        assert_eq!(opened.damage, None);
+        let key = |record: &Record| (matches!(record, Record::Kernel(_)), record.start(), record.end());
+        let mut read: Vec<_> = opened.trace.records().map(|record| key(&record)).collect();
+        read.sort_unstable();
+        expected.sort_unstable_by_key(key);
+        assert!(read.iter().eq(expected.iter().map(key).collect::<Vec<_>>().iter()));
+    }
+}
+
+#[test]
+fn kineto_traces_are_read() {
+    let opened = open(KINETO.as_bytes());
+    assert_eq!(opened.damage, None);
+    let trace = opened.trace;
+    assert_eq!((trace.kernels.len(), trace.transfers.len(), trace.calls.len()), (2, 2, 4));
+    assert_eq!(
+        (trace.ranges.len(), trace.syncs.len(), trace.memory.len(), trace.samples.len()),
+        (3, 2, 1, 1)
+    );
+    let kernel = trace.kernels[0];
+    assert_eq!(kernel.start, 1_740_000_000_000_000_000 + 105_250_125);
+    assert_eq!(kernel.end - kernel.start, 12_875);
+    assert_eq!((kernel.grid, kernel.block, kernel.registers), ([132, 1, 1], [256, 1, 1], 40));
+    assert_eq!((kernel.correlation, kernel.range, kernel.shared_static), (77, 5, 2048));
+    assert_eq!(trace.transfers[0].kind, TransferKind::HostToDevice);
+    assert_eq!(trace.transfers[1].kind, TransferKind::Fill);
+    assert_eq!(trace.definitions.devices[&0].name, "NVIDIA H200");
+    assert_eq!(trace.definitions.threads()[0].name, "thread 900 (python3)");
+    assert_eq!(trace.definitions.about["events not read"], "gpu_user_annotation 1");
+    let again = open(&perfetto(&trace)).trace;
+    assert_eq!(again.len(), trace.len());
+}
+
+#[test]
+fn bad_files_name_what_is_wrong() {
+    let foreign = [0x0a, 2, 0x50, 1];
+    for (content, words) in [
+        (&b""[..], "is empty"),
+        (b" \n ", "is empty"),
+        (b"hello", "is no trace: it begins neither"),
+        (b"\x80\x04K\x01.", "is no trace: it begins neither"),
+        (b"{\"a\": 1}", "has no `traceEvents`"),
+        (b"{\"traceEvents\": 5}", "JSON is damaged"),
+        (b"\x1f\x8b\x08\0damaged", "cannot be unpacked"),
+        (&foreign, "another program"),
+        (b"\n\xff\xff\xff\xff\xff\xff\xff\xff", "is no trace"),
+    ] {
+        let error = Trace::from_bytes(content).unwrap_err();
+        assert!(error.contains(words) && !error.contains('\n'), "{words}: {error}");
+    }
+    let missing = Trace::read("no-such-file").unwrap_err().to_string();
+    assert!(missing.starts_with("the trace no-such-file is not there"), "{missing}");
+    assert!(Trace::read(".").unwrap_err().to_string().contains("is a folder"));
+    let unwritable = step().write_perfetto("no-such-folder/trace").unwrap_err().to_string();
+    assert!(unwritable.contains("cannot be written"), "{unwritable}");
+}
+
+#[test]
+fn truncated_files_keep_what_stands_before() {
+    let trace = launches(1000);
+    for whole in [perfetto(&trace), chrome(&trace), compressed(&chrome(&trace))] {
+        let opened = open(&whole[..whole.len() / 2]);
+        let damage = opened.damage.expect("half a file is damaged");
+        assert!(opened.trace.len() > 100, "{damage}");
+        assert!(damage.to_string().contains("byte") && !damage.reason.contains('\n'), "{damage}");
+    }
+}
+
+#[test]
+fn an_unfinished_file_says_so() {
+    let mut writer = PerfettoWriter::new(Unfinished);
+    let name = writer.definitions().names.intern("work");
+    let stream = writer.definitions().stream(0, 7);
+    for start in 0..70_000 {
+        writer
+            .record(&Record::Kernel(Kernel { start, end: start + 1, name, stream, ..Kernel::default() }))
+            .unwrap();
+    }
+    // It is dropped without `finish`; what was written by then stands in the file.
+    let written = FILE.with_borrow(Vec::clone);
+    let opened = open(&written);
+    assert!(opened.trace.kernels.len() > 50_000);
+    assert!(opened.damage.is_some());
+}
+
+thread_local! {
+    static FILE: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+struct Unfinished;
+
+impl Write for Unfinished {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        FILE.with_borrow_mut(|file| file.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn hostile_files_do_no_harm() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let seeds =
+        [perfetto(&step()), chrome(&step()), KINETO.as_bytes().to_vec(), compressed(KINETO.as_bytes())];
+    for seed in seeds {
+        for _ in 0..500 {
+            let mut bytes = seed.clone();
+            for _ in 0..random.usize(1..6) {
+                let at = random.usize(..bytes.len());
+                match random.u8(..4) {
+                    0 => bytes[at] = random.u8(..),
+                    1 => bytes[at] ^= 1 << random.u8(..8),
+                    2 => drop(bytes.drain(at..(at + random.usize(1..40)).min(bytes.len()))),
+                    _ => bytes.truncate(at.max(1)),
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            if let Ok(opened) = Trace::from_bytes(&bytes) {
+                // What was read can be written and summed up.
+                let again = Trace::from_bytes(&perfetto(&opened.trace)).unwrap();
+                opened.trace.summary().text(10);
+                assert_eq!((again.damage, again.trace.len()), (None, opened.trace.len()));
+            }
+        }
+    }
+}
+
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
