@@ -1,4 +1,4 @@
-//! `cast`: from one number type to another.
+//! `cast`: from one number type to another, and `cast_to_bool`.
 
 use gpu_std::prelude::*;
 
@@ -30,4 +30,19 @@ pub fn cast<T: Scalar, U: Scalar, const ITEMS: usize, const VECTOR: usize>(
         // by one thread.
         N => unsafe { map1::<T, U, ITEMS, N>(src, dst, len, |value| value.cast::<U>()) }
     )
+}
+
+/// `dst[i] = src[i] != 0`, as 0 or 1: the bytes of a `bool`. NaN is not 0, -0.0 is.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
+    consts(ITEMS = 2; VECTOR = 16),
+    launch_bounds(512)
+)]
+pub fn cast_to_bool<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut dst: DisjointMut<u8>) {
+    let len = src.len().min(dst.len());
+    let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
+    // SAFETY: as in `cast`. An element is at least as large as a byte.
+    with_lanes!(lanes::<T>(VECTOR), N => unsafe {
+        map1::<T, u8, ITEMS, N>(src, dst, len, |value| (value != T::ZERO) as u8)
+    })
 }

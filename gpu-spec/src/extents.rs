@@ -17,6 +17,9 @@ pub struct Extents2 {
 }
 
 impl Extents2 {
+    /// Those of no elements.
+    pub const EMPTY: Self = Self { width: 0, height: 0, pitch: 0 };
+
     /// These extents; `None` when a side is over [`MAX_SIDE`] or the pitch below the width.
     pub const fn new(width: usize, height: usize, pitch: usize) -> Option<Self> {
         if width > pitch || pitch > MAX_SIDE || height > MAX_SIDE {
@@ -77,6 +80,9 @@ pub struct Extents3 {
 }
 
 impl Extents3 {
+    /// Those of no elements.
+    pub const EMPTY: Self = Self { width: 0, height: 0, depth: 0, pitch: 0, rows: 0 };
+
     /// These extents; `None` when they are not as the type says.
     pub const fn new([width, height, depth]: [usize; 3], pitch: usize, rows: usize) -> Option<Self> {
         if width > pitch || pitch > MAX_SIDE || height > rows || rows > MAX_SIDE || depth > MAX_SIDE {

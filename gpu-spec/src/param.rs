@@ -3,6 +3,8 @@
 
 use core::marker::PhantomData;
 
+use crate::{Extents2, Extents3};
+
 /// `value: T`, copied to the kernel.
 pub struct Value<T>(PhantomData<T>);
 /// `data: &[T]`: read by every thread.
@@ -32,8 +34,8 @@ pub struct Shared<T>(PhantomData<T>);
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
-/// `data: Option<&[T]>`, `Option<&[Atomic<T>]>` or `Option<DisjointMut<T, M>>`, with the marker of what may be there. Passed
-/// as that is; where there is nothing, as a null pointer and length 0.
+/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`, with the marker of what may be
+/// there. Passed as that is; where there is nothing, as a null pointer and [`PointerAndExtent::EMPTY`].
 pub struct Optional<M>(PhantomData<M>);
 
 /// The markers of slices, with those of views in two and three dimensions of the same elements.
@@ -54,9 +56,26 @@ impl<T> SliceMarker for AtomicSlice<T> {
     type Planes = AtomicSlice3<T>;
 }
 
-/// The markers of parameters that are a pointer and a length.
-pub trait PointerAndLength {}
+/// The markers of slices and views, which are two machine parameters: a pointer, and a length or extents.
+pub trait PointerAndExtent {
+    /// The second of them.
+    type Extent: Copy + 'static;
 
-impl<T> PointerAndLength for Slice<T> {}
-impl<T> PointerAndLength for AtomicSlice<T> {}
-impl<T> PointerAndLength for SliceMut<T> {}
+    /// The extent of no elements.
+    const EMPTY: &'static Self::Extent;
+}
+
+macro_rules! pointer_and_extent {
+    ($($($marker:ident),* => $extent:ty: $empty:expr;)*) => { $($(
+        impl<T> PointerAndExtent for $marker<T> {
+            type Extent = $extent;
+            const EMPTY: &'static $extent = &$empty;
+        }
+    )*)* };
+}
+
+pointer_and_extent! {
+    Slice, AtomicSlice, SliceMut => usize: 0;
+    Slice2, AtomicSlice2, SliceMut2 => Extents2: Extents2::EMPTY;
+    Slice3, AtomicSlice3, SliceMut3 => Extents3: Extents3::EMPTY;
+}

@@ -39,6 +39,7 @@
 //! | [`random`] | random numbers: Philox, uniform and normal |
 //! | [`mod@printf`] | text from a kernel |
 //! | [`element`], [`checked`] | which types can be passed to a kernel; `bool` and enums in buffers |
+//! | [`indexed`] | a key and its index: which element has the greatest |
 //! | [`per_block`] | views of which each block gets its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
@@ -82,6 +83,7 @@ pub mod element;
 pub mod graph;
 pub mod grid;
 pub mod group;
+pub mod indexed;
 pub mod math;
 #[cfg(target_arch = "nvptx64")]
 mod nvvm;
@@ -203,6 +205,7 @@ pub use gpu_macros::KernelValue;
 /// }
 /// ```
 pub use gpu_macros::address_space;
+pub use indexed::Indexed;
 pub use per_block::PerBlock;
 
 /// Makes a function a kernel, which a host can launch.
@@ -215,10 +218,10 @@ pub use per_block::PerBlock;
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
-/// | `Option<&[T]>`, `Option<DisjointMut<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>` |
 /// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
+/// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
 /// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, of a length that comes with the launch | [`SharedLen(length)`](SharedLen) |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |

@@ -178,6 +178,7 @@ fn all_instances() -> Vec<&'static KernelSpec> {
         random: uniform normal exponential integers bernoulli dropout permutation;
     }
     all.extend(cast::cast::<(), (), 0, 0>::instances());
+    all.extend(cast::cast_to_bool::<(), 0, 0>::instances());
     all
 }
 

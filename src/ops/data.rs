@@ -1,6 +1,7 @@
 //! Moving data: copy, fill, cast.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
+use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -52,7 +53,7 @@ pub fn copy_with<'s, 'd, T: DeviceCopy>(
     }
 }
 
-fn copy_as<T: Element>(
+fn copy_as<T: Scalar + DeviceCopy>(
     stream: &Stream,
     config: Option<Config>,
     src: DeviceSlice<'_, T>,
@@ -70,11 +71,15 @@ fn copy_as<T: Element>(
 /// Errors of the runtime.
 ///
 /// ```
-/// # use warpsmith::{ops, prelude::*};
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let mut buffer = DeviceBuffer::<f64>::uninit(&stream, 3)?;
 /// ops::fill(&stream, &mut buffer, 2.5)?;
 /// assert_eq!(buffer.to_host()?, [2.5, 2.5, 2.5]);
+///
+/// let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 2)?;
+/// ops::fill(&stream, &mut flags, true.into())?;
+/// assert_eq!(flags.to_host()?[1].get(), Some(true));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
@@ -91,26 +96,37 @@ pub fn fill_with<'d, T: Element>(
     dst: impl Into<DeviceSliceMut<'d, T>>,
     value: T,
 ) -> Result<()> {
-    let dst = dst.into();
-    let operation = Operation::new::<T>(stream, "fill", dst.len(), &[dst.as_device_ptr()], config.into());
-    // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size.
-    unsafe { operation.launch::<(Value<T>, SliceMut<T>), _>((value, dst)) }
+    let dst = dst.into().cast::<T::Scalar>()?;
+    let array = dst.as_device_ptr();
+    let operation = Operation::new::<T::Scalar>(stream, "fill", dst.len(), &[array], config.into());
+    // SAFETY: these are the parameters of the kernel, with the type for the unsigned integer of its size.
+    unsafe { operation.launch::<(Value<T::Scalar>, SliceMut<T::Scalar>), _>((value.to_scalar(), dst)) }
 }
 
-/// `dst[i] = src[i] as U`, as Rust converts: to nearest even, floats to integers by truncation with the ends of
-/// the range for what is out of it and 0 for NaN. `Checked<bool>` converts as the `u8` that it is:
-/// `flags.as_slice().cast::<u8>()`.
+/// `dst[i] = src[i] as U`, as Rust converts:
+///
+/// | from | to | result |
+/// | --- | --- | --- |
+/// | float, integer | float | the nearest, of two equally near the even one; infinity beyond the range |
+/// | float | integer | truncated; the nearest end of the range beyond it, 0 for NaN |
+/// | integer | integer | the lowest bits, of a wider type with the sign's |
+/// | `Checked<bool>` | number | 0 or 1 (bytes that are no `bool`: as the `u8` that they are) |
+/// | number | `Checked<bool>` | whether it is not 0, for which Rust has `x != 0`: true for NaN, false for -0.0 |
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
 ///
 /// ```
-/// # use warpsmith::{ops, prelude::*};
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
 /// # let stream = Stream::new(&Device::open("cpu")?)?;
 /// let src = DeviceBuffer::from_host(&stream, &[1.9f32, -1.9, f32::NAN, 1e20])?;
 /// let mut dst = DeviceBuffer::<i32>::uninit(&stream, 4)?;
 /// ops::cast(&stream, &src, &mut dst)?;
 /// assert_eq!(dst.to_host()?, [1, -1, 0, i32::MAX]);
+///
+/// let mut flags = DeviceBuffer::<Checked<bool>>::uninit(&stream, 4)?;
+/// ops::cast(&stream, &dst, &mut flags)?;
+/// assert_eq!(flags.to_host()?[..], *Checked::from_slice(&[true, true, false, true]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub fn cast<'s, 'd, T: Element, U: Element>(
@@ -131,10 +147,13 @@ pub fn cast_with<'s, 'd, T: Element, U: Element>(
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
-    let (src, dst) = (src.into(), dst.into());
+    let (src, dst) = (src.into().cast::<T::Scalar>()?, dst.into().cast::<U::Scalar>()?);
     same_length("cast", ("src", src.len()), ("dst", dst.len()))?;
-    let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
-    let operation = Operation::between::<T, U>(stream, "cast", dst.len(), &arrays, config.into());
-    // SAFETY: these are the parameters of the kernel.
-    unsafe { operation.launch::<(Slice<T>, SliceMut<U>), _>((src, dst)) }
+    let (arrays, config) = ([src.as_device_ptr(), dst.as_device_ptr()], config.into());
+    let operation = match U::IS_BOOL {
+        true => Operation::new::<T::Scalar>(stream, "cast_to_bool", dst.len(), &arrays, config),
+        false => Operation::between::<T::Scalar, U::Scalar>(stream, "cast", dst.len(), &arrays, config),
+    };
+    // SAFETY: these are the parameters of both kernels; the bytes of a `Checked<bool>` are a `u8`.
+    unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((src, dst)) }
 }

@@ -15,7 +15,7 @@
 //! | --- | --- |
 //! | [`copy()`] | every [`DeviceCopy`](crate::DeviceCopy) |
 //! | [`fill()`] | every [`Element`] |
-//! | [`cast()`] | from every [`Element`] to every [`Element`] |
+//! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
 //! | [`add()`], [`mul()`] | every [`Number`] |
 //! | [`reduce_add()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |

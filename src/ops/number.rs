@@ -1,6 +1,7 @@
 //! The types that operations take, and what their reductions give.
 
 use gpu_kernels::reduce::Summable;
+use gpu_std::Checked;
 use gpu_std::scalar::{Float, Scalar};
 use half::{bf16, f16};
 use warpsmith_runtime::DeviceCopy;
@@ -9,13 +10,21 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A type that [`fill`](crate::ops::fill) and [`cast`](crate::ops::cast) take: every [`Number`], and i8, u8, i16, u16.
-pub trait Element: Scalar + DeviceCopy + sealed::Sealed {}
+/// A type that [`fill`](crate::ops::fill) and [`cast`](crate::ops::cast) take: every [`Number`], i8, u8, i16, u16, and
+/// [`Checked<bool>`], which is `bool` in a buffer.
+pub trait Element: DeviceCopy + sealed::Sealed {
+    /// The number that kernels have for it: itself, and u8 for `Checked<bool>`.
+    type Scalar: Scalar + DeviceCopy;
+    /// Whether a cast to it asks if a number is not 0.
+    #[doc(hidden)]
+    const IS_BOOL: bool;
 
-impl<T: Scalar + DeviceCopy + sealed::Sealed> Element for T {}
+    /// The number of the same bytes.
+    fn to_scalar(self) -> Self::Scalar;
+}
 
 /// A type that every operation takes: f32, f64, f16, bf16, i32, u32, i64, u64.
-pub trait Number: Summable<Wide = Self::DeviceSum> + DeviceCopy + sealed::Sealed {
+pub trait Number: Element<Scalar = Self> + Summable<Wide = Self::DeviceSum> {
     /// The result type of [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod): the type itself for floats, i64 and
     /// u64 for integers.
     type Sum: DeviceCopy;
@@ -36,16 +45,36 @@ pub trait Real: Number<Sum = Self> + Float {
     fn mean_from_device(sum: Self::DeviceSum, count: usize) -> Self;
 }
 
-macro_rules! small {
-    ($($t:ty),*) => { $(impl sealed::Sealed for $t {})* };
+macro_rules! elements {
+    ($($t:ty),*) => { $(
+        impl sealed::Sealed for $t {}
+
+        impl Element for $t {
+            type Scalar = Self;
+            const IS_BOOL: bool = false;
+
+            fn to_scalar(self) -> Self {
+                self
+            }
+        }
+    )* };
 }
 
-small!(i8, u8, i16, u16);
+elements!(f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64);
+
+impl sealed::Sealed for Checked<bool> {}
+
+impl Element for Checked<bool> {
+    type Scalar = u8;
+    const IS_BOOL: bool = true;
+
+    fn to_scalar(self) -> u8 {
+        self.bits()
+    }
+}
 
 macro_rules! number {
     ($($t:ty, $sum:ty, $device_sum:ty, $extreme:ty;)*) => { $(
-        impl sealed::Sealed for $t {}
-
         impl Number for $t {
             type Sum = $sum;
             type DeviceSum = $device_sum;

@@ -67,13 +67,6 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
     };
     let inner = optional(&typed.ty);
     match classify(inner.unwrap_or(&typed.ty), is_safe) {
-        Ok((Kind::View(_) | Kind::ViewMut(..), _)) if inner.is_some() => {
-            errors.push(
-                &typed.ty,
-                "an optional parameter is a slice or a `DisjointMut`: pass a view without rows for nothing",
-            );
-            None
-        }
         Ok((Kind::Shared(_), _)) if inner.is_some() => {
             errors.push(
                 &typed.ty,

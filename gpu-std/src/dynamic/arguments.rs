@@ -17,7 +17,7 @@
 
 use core::marker::PhantomData;
 
-use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndExtent, PointerMut, Slice, SliceMut, Value};
 use gpu_spec::{Extents2, Extents3, SharedLen, param};
 
 use crate::atomic::{Atomic, AtomicValue};
@@ -121,9 +121,9 @@ slice_argument! {
     [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
 }
 
-// SAFETY: a slice or view is a pointer and a length, which are null and 0 where there is none.
-unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
-    const BYTES: usize = 2 * bytes_of::<usize>();
+// SAFETY: a slice or view is a pointer and its extent, which are null and empty where there is none.
+unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+    const BYTES: usize = bytes_of::<usize>() + bytes_of::<M::Extent>();
 
     #[inline(always)]
     fn add(self, parameters: &mut Parameters<'_>) {
@@ -131,7 +131,7 @@ unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Optio
             Some(argument) => argument.add(parameters),
             None => {
                 parameters.push(core::ptr::null::<u8>());
-                parameters.push(0_usize);
+                parameters.push(*M::EMPTY);
             }
         }
     }

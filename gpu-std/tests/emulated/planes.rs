@@ -315,3 +315,72 @@ fn the_emulator_enforces_block_and_cluster() {
         .unwrap();
     assert!(out[..].iter().all(|threads| *threads == 32));
 }
+
+/// Takes every kind of view, none of which need be there.
+#[kernel]
+fn add_optional(
+    a: Option<Slice2<u32>>,
+    b: Option<Slice3<u32>>,
+    mut plane: Option<DisjointMut2<u32>>,
+    mut space: Option<DisjointMut3<u32>>,
+) {
+    let cell = thread::unique_2d();
+    let [row, column] = cell.get();
+    let value = a.and_then(|a| a.get([row, column]).copied()).unwrap_or(7)
+        + b.and_then(|b| b.get([1, row, column]).copied()).unwrap_or(70);
+    if let Some(element) = plane.as_mut().and_then(|plane| plane.get_mut(cell)) {
+        *element = value;
+    }
+    if let Some(element) = space.as_mut().and_then(|space| space.get_mut(thread::unique_3d())) {
+        *element = value;
+    }
+}
+
+#[test]
+fn optional_views_are_there_or_not() {
+    let (plane, space) = (extents2(3, 2, 4), extents3([3, 2, 2], 5, 3));
+    for case in 0..16 {
+        let has = |bit: u32| case >> bit & 1 == 1;
+        let (mut a, mut b) = ([1; 7], [10; 30]);
+        let (mut out, mut volume) = ([0; 7], [0; 30]);
+        let nothing = |args: Args, is_plane: bool| {
+            let args = args.value(std::ptr::null_mut::<u32>());
+            if is_plane { args.value(Extents2::EMPTY) } else { args.value(Extents3::EMPTY) }
+        };
+        let args = Args::new();
+        let args = if has(0) { view(args, &mut a, plane) } else { nothing(args, true) };
+        let args = if has(1) { view(args, &mut b, space) } else { nothing(args, false) };
+        let args = if has(2) { view(args, &mut out, plane) } else { nothing(args, true) };
+        let args = if has(3) { view(args, &mut volume, space) } else { nothing(args, false) };
+        launch::<add_optional>([1, 1, 1], [4, 4, 1], &args);
+        let value = if has(0) { 1 } else { 7 } + if has(1) { 10 } else { 70 };
+        let rows = |value| [value, value, value, 0, value, value, value];
+        assert_eq!(out, if has(2) { rows(value) } else { [0; 7] }, "case {case}");
+        let written = volume.iter().filter(|element| **element == value).count();
+        assert_eq!(written, if has(3) { 6 } else { 0 }, "case {case}");
+    }
+    let spec = <add_optional as Kernel>::spec();
+    assert_eq!(spec.claims, Claims::Plane, "views that may be there limit the launch");
+    assert_eq!(
+        (spec.params[2].type_name, spec.params[2].kind),
+        ("Option<DisjointMut2<u32>>", gpu_std::ParamKind::SliceMut2)
+    );
+}
+
+/// A view without elements is there.
+#[test]
+fn an_empty_view_is_there() {
+    #[kernel]
+    fn width(x: Option<Slice2<u32>>, mut out: DisjointMut<i32>) {
+        if let Some(out) = out.get_mut(thread::unique_index()) {
+            *out = x.map_or(-1, |x| x.width() as i32);
+        }
+    }
+    let mut out = [7];
+    let empty = view(Args::new(), &mut [], extents2(0, 5, 4));
+    launch::<width>([1, 1, 1], [1, 1, 1], &empty.view(&mut out));
+    assert_eq!(out, [0]);
+    let nothing = Args::new().value(std::ptr::null::<u32>()).value(Extents2::EMPTY);
+    launch::<width>([1, 1, 1], [1, 1, 1], &nothing.view(&mut out));
+    assert_eq!(out, [-1]);
+}

@@ -41,7 +41,7 @@ impl Owner {
 }
 
 #[kernel]
-fn optional(a: Option<Slice2<f32>>, b: Option<&mut [f32]>, c: Option<&f32>) {}
+fn optional(a: Option<DisjointMut>, b: Option<&mut [f32]>, c: Option<&f32>) {}
 
 #[kernel]
 fn references(a: &f32, b: &mut u32, c: &'static [f32], d: DisjointMut<'static, f32>) {}

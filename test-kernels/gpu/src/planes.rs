@@ -17,6 +17,28 @@ pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     }
 }
 
+/// `out = values * weights`, where they are there, and each element's plane into `planes`.
+#[kernel(no_panic)]
+pub fn weigh(
+    values: Slice2<f32>,
+    weights: Option<Slice2<f32>>,
+    mut out: Option<DisjointMut2<f32>>,
+    mut planes: Option<DisjointMut3<u32>>,
+    bias: Option<Slice3<f32>>,
+) {
+    let cell = thread::unique_2d();
+    let [row, column] = cell.get();
+    let Some(&value) = values.get([row, column]) else { return };
+    let weight = weights.map_or(1.0, |weights| weights.get([row, column]).copied().unwrap_or(0.0));
+    let bias = bias.and_then(|bias| bias.get([0, row, column])).copied().unwrap_or(0.0);
+    if let Some(out) = out.as_mut().and_then(|out| out.get_mut(cell)) {
+        *out = value * weight + bias;
+    }
+    if let Some(plane) = planes.as_mut().and_then(|planes| planes.get_mut(thread::unique_3d())) {
+        *plane = 1;
+    }
+}
+
 /// A step of the heat equation: every element moves towards the mean of its neighbours. Those outside are as the element.
 #[kernel(block(32, 8))]
 pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {

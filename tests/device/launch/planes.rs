@@ -4,11 +4,11 @@ use crate::common::{Random, device, stream};
 use test_kernels::IMAGE;
 use test_kernels::planes::{
     add_everywhere, add_planes, add_to_volume, cluster_ranks, density, heat_step, mirror, normalise_rows,
-    smooth_planes,
+    smooth_planes, weigh,
 };
 use warpsmith::gpu_std::Kernel;
 use warpsmith::prelude::*;
-use warpsmith::{LaunchError, TypedKernel};
+use warpsmith::{DeviceSlice2, DeviceSlice3, DeviceSliceMut3, LaunchError, TypedKernel};
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()
@@ -33,6 +33,51 @@ fn a_required_block_covers_any_extent() {
         let expected = a.iter().zip(&b).map(|(a, b)| a + b);
         assert!(out.to_host().unwrap().into_iter().eq(expected), "{width} x {height}, seed {}", random.seed);
     }
+}
+
+#[test]
+fn optional_views_are_passed_or_not() {
+    let (stream, kernel, mut random) = (stream(), kernel::<weigh>(), Random::new());
+    for (width, height) in [(1, 1), (33, 31), (100, 7)] {
+        let n = width * height;
+        let (values, weights): (Vec<f32>, Vec<f32>) = (random.values(n, 1.0), random.values(n, 1.0));
+        let values_there = DeviceBuffer::from_host(&stream, &values).unwrap();
+        let weights_there = DeviceBuffer::from_host(&stream, &weights).unwrap();
+        for case in 0..16 {
+            let has = |bit: u32| case >> bit & 1 == 1;
+            let mut out = DeviceBuffer::<f32>::zeros(&stream, n).unwrap();
+            let mut planes = DeviceBuffer::<u32>::zeros(&stream, n).unwrap();
+            let args = (
+                values_there.as_2d(width, height).unwrap(),
+                has(0).then(|| weights_there.as_2d(width, height).unwrap()),
+                has(1).then(|| out.as_2d_mut(width, height).unwrap()),
+                has(2).then(|| planes.as_3d_mut(width, height, 1).unwrap()),
+                has(3).then(|| weights_there.as_3d(width, height, 1).unwrap()),
+            );
+            kernel.launch(&stream, Launch::cover((width, height)).block((32, 8)), args).unwrap();
+            let weighed = |(value, weight): (&f32, &f32)| {
+                value * if has(0) { *weight } else { 1.0 } + if has(3) { *weight } else { 0.0 }
+            };
+            let expected: Vec<f32> = values.iter().zip(&weights).map(weighed).collect();
+            let close = |a: f32, b: f32| (a - b).abs() <= 1e-6;
+            let out = out.to_host().unwrap();
+            let is_right = out.iter().zip(&expected).all(|(a, b)| close(*a, if has(1) { *b } else { 0.0 }));
+            assert!(is_right, "case {case}, seed {}", random.seed);
+            assert_eq!(planes.to_host().unwrap(), vec![u32::from(has(2)); n]);
+        }
+    }
+    let values = DeviceBuffer::<f32>::zeros(&stream, 4).unwrap();
+    let mut out = DeviceBuffer::from_host(&stream, &[7.0_f32; 4]).unwrap();
+    let nothing = None::<DeviceSliceMut3<u32>>;
+    let args = (
+        values.as_2d(2, 2).unwrap(),
+        None::<DeviceSlice2<f32>>,
+        Some(out.as_2d_mut(2, 2).unwrap()),
+        nothing,
+        None::<&DeviceSlice3<f32>>,
+    );
+    kernel.launch(&stream, Launch::cover((2, 2)).block((2, 2)), args).unwrap();
+    assert_eq!(out.to_host().unwrap(), [0.0; 4]);
 }
 
 #[test]

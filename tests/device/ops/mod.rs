@@ -1,6 +1,7 @@
 //! The operations of `warpsmith::ops` on the device under test.
 
 mod bad_input;
+mod casts;
 mod elementwise;
 mod reduce;
 mod reduce_add;

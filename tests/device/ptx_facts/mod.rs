@@ -146,8 +146,20 @@ fn elementwise_kernels_need_no_barrier_or_stack() {
                 may_use_stack(symbol) || !body.contains(".local"),
                 "{symbol} for sm_{arch} uses local memory:\n{body}"
             );
-            let elementwise =
-                ["copy", "fill", "cast", "axpy", "add", "mul", "fma", "relu", "gelu", "sigmoid", "exp"];
+            let elementwise = [
+                "copy",
+                "fill",
+                "cast",
+                "cast_to_bool",
+                "axpy",
+                "add",
+                "mul",
+                "fma",
+                "relu",
+                "gelu",
+                "sigmoid",
+                "exp",
+            ];
             if elementwise.iter().any(|kernel| symbol.starts_with(&format!("{kernel}__"))) {
                 assert!(
                     !body.contains("bar.") && !body.contains("barrier."),

@@ -6,12 +6,12 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
-//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
 //! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | as for `DisjointMut2<T>` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
+//! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
@@ -22,7 +22,7 @@ use std::ffi::c_void;
 
 use gpu_spec::SharedLen;
 use gpu_spec::param::{
-    AtomicSlice, AtomicSlice2, AtomicSlice3, Optional, Pointer, PointerAndLength, PointerMut, Shared, Slice,
+    AtomicSlice, AtomicSlice2, AtomicSlice3, Optional, Pointer, PointerAndExtent, PointerMut, Shared, Slice,
     Slice2, Slice3, SliceMut, SliceMut2, SliceMut3, Value,
 };
 
@@ -276,15 +276,15 @@ unsafe impl<T> Argument<Shared<T>> for SharedLen {
     }
 }
 
-// SAFETY: a slice or view is two machine parameters, which are null and 0 where there is none.
-unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+// SAFETY: a slice or view is two machine parameters, which are null and an empty extent where there is none.
+unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         match self {
             Some(argument) => argument.add(list),
             None => {
                 list.push(Param::Word(0));
-                list.push(Param::Word(0));
+                list.push(Param::Value(std::ptr::from_ref(M::EMPTY).cast()));
             }
         }
     }

@@ -1,0 +1,179 @@
+//! [`Indexed`]: which element has the least or the greatest key.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::element::{KernelType, KernelValue};
+use crate::scalar::Scalar;
+
+/// A key and the index of the element that has it, for reductions to the index of the least or greatest: in threads,
+/// blocks ([`block::reduce`](crate::block::reduce)), warps and tiles, and on the host over what the blocks left.
+///
+/// [`max`](Self::max) and [`min`](Self::min) are operators of such reductions, associative and without regard to order:
+/// of equal keys the lower index counts, and NaN counts as the greatest and as the least, as in `ops::argmax` and
+/// `ops::argmin`. [`NONE`](Self::NONE) is their neutral element. The key of an element is what the kernel computes: a field
+/// of a struct, a distance, any number of 32 or 64 bits. (Convert smaller ones, which changes no order.)
+///
+/// ```
+/// use gpu_std::Indexed;
+/// use gpu_std::prelude::*;
+///
+/// /// The point farthest from the origin of each block's.
+/// #[kernel]
+/// fn farthest(points: &[[f32; 2]], mut out: DisjointMut<Indexed<f32>, PerBlock>) {
+///     let mut own = Indexed::NONE;
+///     for i in thread::grid_stride(points.len()) {
+///         let [x, y] = points[i.get()];
+///         own = own.max(Indexed::new(i.get(), x * x + y * y));
+///     }
+///     let best = block::reduce(own, Indexed::max);
+///     if let Some(out) = out.get_mut(block::unique_index()) {
+///         *out = best;
+///     }
+/// }
+///
+/// // As the host ends it.
+/// let of_blocks = [Indexed::new(7, 2.0_f32), Indexed::NONE, Indexed::new(300, 5.0)];
+/// let best = of_blocks.into_iter().fold(Indexed::NONE, Indexed::max);
+/// assert_eq!(best.get(), Some((300, 5.0)));
+/// ```
+///
+/// For an order that no number gives, reduce a struct of yours with an operator of yours.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Indexed<T> {
+    key: T,
+    /// As bytes, so that no padding follows whatever the key is.
+    index: [u8; 8],
+}
+
+impl<T: Scalar> Indexed<T> {
+    /// No element.
+    pub const NONE: Self = Self { key: T::ZERO, index: [u8::MAX; 8] };
+
+    /// The element with this index, which is below `u64::MAX`, and key.
+    #[inline(always)]
+    pub fn new(index: usize, key: T) -> Self {
+        const { check_key::<T>() };
+        Self { key, index: (index as u64).to_ne_bytes() }
+    }
+
+    /// Index and key; `None` when it is no element.
+    #[inline(always)]
+    pub fn get(self) -> Option<(usize, T)> {
+        (!self.is_none()).then(|| (self.number() as usize, self.key))
+    }
+
+    /// The one with the greater key: a NaN, if there is one; of equal ones that with the lower index.
+    #[inline(always)]
+    pub fn max(self, other: Self) -> Self {
+        self.better(other, other.key > self.key)
+    }
+
+    /// The one with the lesser key: a NaN, if there is one; of equal ones that with the lower index.
+    #[inline(always)]
+    pub fn min(self, other: Self) -> Self {
+        self.better(other, other.key < self.key)
+    }
+
+    /// `other`, if its number `beats` that of `self` or NaN, absence or the index decides so.
+    #[inline(always)]
+    fn better(self, other: Self, beats: bool) -> Self {
+        let (is_nan, other_is_nan) = (is_nan(self.key), is_nan(other.key));
+        let is_equal = (self.key == other.key) | (is_nan & other_is_nan);
+        let is_better = beats | (other_is_nan & !is_nan) | (is_equal & (other.number() < self.number()));
+        if self.is_none() | (is_better & !other.is_none()) { other } else { self }
+    }
+
+    #[inline(always)]
+    fn number(self) -> u64 {
+        u64::from_ne_bytes(self.index)
+    }
+
+    #[inline(always)]
+    fn is_none(self) -> bool {
+        self.number() == u64::MAX
+    }
+}
+
+/// Keys that leave the index aligned: threads exchange words, and a value that is none of words only through memory.
+const fn check_key<T>() {
+    assert!(
+        size_of::<T>() >= 4,
+        "the key of an `Indexed` is a number of 32 or 64 bits: convert smaller ones, such as f16 to f32 and u8 to u32"
+    );
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn is_nan<T: Scalar>(key: T) -> bool {
+    key != key
+}
+
+/// As `get` says: two that are no element are equal.
+impl<T: Scalar> PartialEq for Indexed<T> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl<T: Scalar> core::fmt::Debug for Indexed<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.get() {
+            Some((index, key)) => {
+                f.debug_struct("Indexed").field("index", &index).field("key", &key).finish()
+            }
+            None => f.write_str("Indexed::NONE"),
+        }
+    }
+}
+
+// SAFETY: zeros are a key and an index.
+unsafe impl<T: Scalar> Zeroable for Indexed<T> {}
+// SAFETY: any bytes are a key and an index. A number's alignment divides 8, so there is no padding, as `HAS_PADDING` checks.
+unsafe impl<T: Scalar> Pod for Indexed<T> {}
+// SAFETY: `repr(C)` fixes the layout of two plain fields.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: Scalar> KernelValue for Indexed<T> {}
+// SAFETY: any bytes are a value.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: Scalar> KernelType for Indexed<T> {
+    const HAS_PADDING: bool = {
+        check_key::<T>();
+        assert!(size_of::<Self>() == size_of::<T>() + 8);
+        false
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Indexed;
+
+    #[test]
+    fn the_first_of_equal_keys_counts() {
+        let (a, b, c) = (Indexed::new(4, 2), Indexed::new(1, 2), Indexed::new(0, 1));
+        for all in [[a, b, c], [c, b, a], [b, c, a]] {
+            assert_eq!(all.into_iter().fold(Indexed::NONE, Indexed::max).get(), Some((1, 2)));
+            assert_eq!(all.into_iter().reduce(Indexed::min).unwrap().get(), Some((0, 1)));
+        }
+        let (zero, negative) = (Indexed::new(1, 0.0), Indexed::new(0, -0.0));
+        assert_eq!(zero.max(negative).get().unwrap().0, 0, "they are equal");
+    }
+
+    #[test]
+    fn nan_is_least_and_greatest() {
+        let keys = [f32::INFINITY, f32::NAN, f32::NEG_INFINITY, f32::NAN];
+        let all = || keys.into_iter().enumerate().map(|(i, key)| Indexed::new(i, key));
+        for best in [all().rev().reduce(Indexed::max), all().reduce(Indexed::min)] {
+            assert_eq!(best.unwrap().get().unwrap().0, 1);
+        }
+    }
+
+    #[test]
+    fn no_element_is_neutral() {
+        let none = Indexed::<i64>::NONE;
+        let least = Indexed::new(3, i64::MIN);
+        assert_eq!((none.max(none), none.get()), (none, None));
+        assert_eq!([none.max(least), least.max(none), none.min(least), least.min(none)], [least; 4]);
+    }
+}

@@ -1,0 +1,288 @@
+//! `cast` between all pairs of types, on values at which conversions go wrong, against one computed in numbers that hold
+//! all of them exactly; `copy` and `fill` of the small types.
+
+use std::fmt::Debug;
+
+use half::{bf16, f16};
+use warpsmith::gpu_std::Checked;
+use warpsmith::ops::{self, Element};
+use warpsmith::prelude::*;
+
+use crate::common::{Random, stream};
+
+/// A number that every type converts to without loss.
+#[derive(Debug, Clone, Copy)]
+enum Exact {
+    Integer(i128),
+    Float(f64),
+}
+
+/// A type of which casts are tested.
+trait Kind: Element + Copy + Debug {
+    const NAME: &'static str;
+    fn exact(self) -> Exact;
+    /// As Rust's `as` converts.
+    fn of(value: Exact) -> Self;
+    /// The bits; those of NaN are one.
+    fn bits(self) -> u64;
+}
+
+macro_rules! integers {
+    ($($t:ident),*) => { $(
+        impl Kind for $t {
+            const NAME: &'static str = stringify!($t);
+            fn exact(self) -> Exact {
+                Exact::Integer(self.into())
+            }
+            fn of(value: Exact) -> Self {
+                match value {
+                    Exact::Integer(value) => value as $t,
+                    Exact::Float(value) => value as $t,
+                }
+            }
+            fn bits(self) -> u64 {
+                self as u64
+            }
+        }
+    )* };
+}
+integers!(i8, u8, i16, u16, i32, u32, i64, u64);
+
+macro_rules! floats {
+    ($($t:ident),*) => { $(
+        impl Kind for $t {
+            const NAME: &'static str = stringify!($t);
+            fn exact(self) -> Exact {
+                Exact::Float(self.into())
+            }
+            fn of(value: Exact) -> Self {
+                match value {
+                    Exact::Integer(value) => value as $t,
+                    Exact::Float(value) => value as $t,
+                }
+            }
+            fn bits(self) -> u64 {
+                if self.is_nan() { u64::MAX } else { f64::from(self).to_bits() }
+            }
+        }
+    )* };
+}
+floats!(f32, f64);
+
+/// The bits of the nearest to `value` of the 16-bit floats, which are `float` of their bits.
+fn nearest_half(value: Exact, infinity: u16, float: fn(u16) -> f64) -> u16 {
+    let (is_negative, magnitude) = match value {
+        Exact::Float(value) if value.is_nan() => return infinity | 1,
+        Exact::Float(value) => (value.is_sign_negative(), search(infinity, float, |half| value.abs() - half)),
+        // Floats of this size are integers, and a difference may have more bits than a float.
+        Exact::Integer(value) if value.unsigned_abs() > 1 << 40 => {
+            let distance = |half: f64| value.unsigned_abs() as i128 - half as i128;
+            (value < 0, search(infinity, float, distance))
+        }
+        Exact::Integer(value) => {
+            (value < 0, search(infinity, float, |half| value.unsigned_abs() as f64 - half))
+        }
+    };
+    magnitude | if is_negative { 1 << 15 } else { 0 }
+}
+
+/// The bits of the positive float that is nearest to a number, the even one of two that are equally near. `distance` is what
+/// the number is above a float.
+fn search<D>(infinity: u16, float: fn(u16) -> f64, distance: impl Fn(f64) -> D) -> u16
+where
+    D: PartialOrd + Default + std::ops::Neg<Output = D>,
+{
+    // The last one that is not above the number.
+    let (mut low, mut high) = (0, infinity - 1);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if distance(float(middle)) >= D::default() { low = middle } else { high = middle - 1 }
+    }
+    // What would follow the greatest one is where infinity begins.
+    let next = if low + 1 == infinity { 2.0 * float(low) - float(low - 1) } else { float(low + 1) };
+    let (below, above) = (distance(float(low)), -distance(next));
+    if below > above || below == above && low & 1 == 1 { low + 1 } else { low }
+}
+
+macro_rules! halves {
+    ($($t:ident),*) => { $(
+        impl Kind for $t {
+            const NAME: &'static str = stringify!($t);
+            fn exact(self) -> Exact {
+                Exact::Float(self.to_f64())
+            }
+            fn of(value: Exact) -> Self {
+                let float = |bits| $t::from_bits(bits).to_f64();
+                $t::from_bits(nearest_half(value, $t::INFINITY.to_bits(), float))
+            }
+            fn bits(self) -> u64 {
+                if self.is_nan() { u64::MAX } else { self.to_f64().to_bits() }
+            }
+        }
+    )* };
+}
+halves!(f16, bf16);
+
+impl Kind for Checked<bool> {
+    const NAME: &'static str = "bool";
+    fn exact(self) -> Exact {
+        Exact::Integer(Checked::bits(self).into())
+    }
+    fn of(value: Exact) -> Self {
+        match value {
+            Exact::Integer(value) => (value != 0).into(),
+            Exact::Float(value) => (value != 0.0).into(),
+        }
+    }
+    fn bits(self) -> u64 {
+        Checked::bits(self).into()
+    }
+}
+
+/// The ends of all ranges, ties of all roundings, and what is beside them, as near as `T` has them.
+fn edges<T: Kind>(random: &mut Random) -> Vec<T> {
+    let mut integers: Vec<i128> = vec![0];
+    for bit in 0..=64 {
+        let power = 1_i128 << bit;
+        integers.extend([power - 2, power - 1, power, power + 1, power + 2]);
+        // Halfway between two floats of 8, 11, 24 and 53 bits, and beside that.
+        for digits in [8, 11, 24, 53].into_iter().filter(|digits| *digits < bit) {
+            let half = power >> digits;
+            integers.extend([power + half - 1, power + half, power + half + 1, power + 3 * half]);
+        }
+    }
+    // The greatest f16 is 65504, and 65520 rounds to infinity.
+    integers.extend([65503, 65504, 65505, 65519, 65520, 65521]);
+    let negative: Vec<i128> = integers.iter().map(|integer| -integer).collect();
+    integers.extend(negative);
+    let mut values: Vec<T> = integers.iter().map(|&integer| T::of(Exact::Integer(integer))).collect();
+    let mut floats =
+        vec![0.0, 0.1, 0.49999997, 0.5, 0.75, 1.5, 2.5, 3.5, 126.5, 127.5, 255.5, 1e-3, f64::MIN_POSITIVE];
+    floats.extend([
+        f64::INFINITY,
+        f64::NAN,
+        f64::MAX,
+        f32::MAX.into(),
+        f32::MIN_POSITIVE.into(),
+        1e-45,
+        1e30,
+        1e300,
+    ]);
+    // The least f16, half of it, and just more than half; the same of bf16.
+    for least in [2.0_f64.powi(-24), 2.0_f64.powi(-133)] {
+        floats.extend([least, least / 2.0, least / 2.0 * (1.0 + f64::EPSILON), least * 1.5, least * 2.5]);
+    }
+    floats.extend(random.values::<f64>(200, 300.0));
+    floats.extend(random.values::<f64>(200, 1e5));
+    floats.extend(random.values::<f64>(200, 1e19));
+    values.extend(floats.iter().flat_map(|&float| [T::of(Exact::Float(float)), T::of(Exact::Float(-float))]));
+    values
+}
+
+fn check<T: Kind, U: Kind>(stream: &Stream, random: &mut Random) {
+    let values = edges::<T>(random);
+    let from = DeviceBuffer::from_host(stream, &values).unwrap();
+    let mut to = DeviceBuffer::<U>::uninit(stream, values.len()).unwrap();
+    ops::cast(stream, &from, &mut to).unwrap();
+    for (value, converted) in values.iter().zip(to.to_host().unwrap()) {
+        let expected = U::of(value.exact());
+        assert_eq!(
+            converted.bits(),
+            expected.bits(),
+            "{value:?} from {} to {} is {converted:?} instead of {expected:?}, seed {}",
+            T::NAME,
+            U::NAME,
+            random.seed
+        );
+    }
+}
+
+fn check_to_all<T: Kind>(stream: &Stream, random: &mut Random) {
+    check::<T, f32>(stream, random);
+    check::<T, f64>(stream, random);
+    check::<T, f16>(stream, random);
+    check::<T, bf16>(stream, random);
+    check::<T, i8>(stream, random);
+    check::<T, u8>(stream, random);
+    check::<T, i16>(stream, random);
+    check::<T, u16>(stream, random);
+    check::<T, i32>(stream, random);
+    check::<T, u32>(stream, random);
+    check::<T, i64>(stream, random);
+    check::<T, u64>(stream, random);
+    check::<T, Checked<bool>>(stream, random);
+}
+
+#[test]
+fn floats_cast_to_all_types_as_rust_does() {
+    let (stream, mut random) = (stream(), Random::new());
+    check_to_all::<f32>(&stream, &mut random);
+    check_to_all::<f64>(&stream, &mut random);
+    check_to_all::<f16>(&stream, &mut random);
+    check_to_all::<bf16>(&stream, &mut random);
+}
+
+#[test]
+fn small_integers_cast_to_all_types_as_rust_does() {
+    let (stream, mut random) = (stream(), Random::new());
+    check_to_all::<i8>(&stream, &mut random);
+    check_to_all::<u8>(&stream, &mut random);
+    check_to_all::<i16>(&stream, &mut random);
+    check_to_all::<u16>(&stream, &mut random);
+    check_to_all::<Checked<bool>>(&stream, &mut random);
+}
+
+#[test]
+fn large_integers_cast_to_all_types_as_rust_does() {
+    let (stream, mut random) = (stream(), Random::new());
+    check_to_all::<i32>(&stream, &mut random);
+    check_to_all::<u32>(&stream, &mut random);
+    check_to_all::<i64>(&stream, &mut random);
+    check_to_all::<u64>(&stream, &mut random);
+}
+
+/// A byte that is no `bool` is a number, and not 0.
+#[test]
+fn invalid_bools_cast_as_bytes() {
+    let stream = stream();
+    let bytes = DeviceBuffer::from_host(&stream, &[0_u8, 1, 2, 255]).unwrap();
+    let flags = bytes.as_slice().cast::<Checked<bool>>().unwrap();
+    let mut numbers = DeviceBuffer::<i32>::uninit(&stream, 4).unwrap();
+    ops::cast(&stream, flags, &mut numbers).unwrap();
+    assert_eq!(numbers.to_host().unwrap(), [0, 1, 2, 255]);
+    let mut valid = DeviceBuffer::<Checked<bool>>::uninit(&stream, 4).unwrap();
+    ops::cast(&stream, flags, &mut valid).unwrap();
+    assert_eq!(valid.to_host().unwrap()[..], *Checked::from_slice(&[false, true, true, true]));
+}
+
+/// Every length and start up to a vector and beyond, with what is beside it kept.
+fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
+    let values = edges::<T>(random);
+    let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();
+    let from = DeviceBuffer::from_host(stream, &values).unwrap();
+    let kept = T::of(Exact::Integer(1));
+    for (start, to_start, n) in
+        [(0, 0, 1), (1, 0, 15), (0, 1, 16), (3, 3, 17), (1, 2, 33), (5, 7, 700), (0, 0, 0)]
+    {
+        let mut to = DeviceBuffer::from_host(stream, &vec![kept; 720]).unwrap();
+        ops::copy(stream, from.slice(start..start + n), to.slice_mut(to_start..to_start + n)).unwrap();
+        let mut expected = vec![kept; 720];
+        expected[to_start..to_start + n].copy_from_slice(&values[start..start + n]);
+        assert_eq!(bits(&to.to_host().unwrap()), bits(&expected), "{n} of {}, seed {}", T::NAME, random.seed);
+        let value = values[values.len() / 3];
+        ops::fill(stream, to.slice_mut(to_start..to_start + n), value).unwrap();
+        expected[to_start..to_start + n].fill(value);
+        assert_eq!(bits(&to.to_host().unwrap()), bits(&expected), "{n} of {}, seed {}", T::NAME, random.seed);
+    }
+}
+
+#[test]
+fn small_types_are_copied_and_filled() {
+    let (stream, mut random) = (stream(), Random::new());
+    check_copy_and_fill::<i8>(&stream, &mut random);
+    check_copy_and_fill::<u8>(&stream, &mut random);
+    check_copy_and_fill::<i16>(&stream, &mut random);
+    check_copy_and_fill::<u16>(&stream, &mut random);
+    check_copy_and_fill::<f16>(&stream, &mut random);
+    check_copy_and_fill::<Checked<bool>>(&stream, &mut random);
+}
