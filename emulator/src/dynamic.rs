@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use gpu_spec::{KernelSpec, MachineParam};
 
 use crate::fault::Fault;
-use crate::launch::{Launch, MAX_BLOCK_THREADS, Order, run_grid};
+use crate::launch::{Launch, MAX_BLOCK_THREADS, run_grid};
+use crate::order::Order;
 use crate::order::Permutation;
 use crate::registers::running;
 

@@ -21,7 +21,7 @@ use crate::block::Shape;
 use crate::check::{Checker, Subject};
 use crate::dynamic::{self, Children};
 use crate::fault::Fault;
-use crate::order::Permutation;
+use crate::order::{Order, Permutation};
 use crate::panics;
 use crate::registers::{Registers, registers};
 use crate::runner::{MOST_STACKS, Runners, stacks_left};
@@ -42,20 +42,6 @@ pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 const SMALL_LAUNCH: u64 = 2048;
 /// Most sets taken from the counter at once.
 const MAX_CHUNK: u64 = 64;
-
-/// The order in which blocks and threads run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
-    /// Blocks and threads start in ascending order; blocks run on several cores.
-    #[default]
-    Sequential,
-    /// Blocks and threads start, and threads go on, in an order that the number decides, on one core: the same
-    /// number gives the same run. For finding kernels that depend on an order that a GPU does not promise.
-    Seeded(u64),
-    /// The same order within each set of blocks that run at once, and sets on several cores: what runs at the same time
-    /// on two of them differs from run to run.
-    Varied(u64),
-}
 
 /// A kernel to run, and how.
 #[derive(Debug, Clone, Copy)]

@@ -65,4 +65,5 @@ mod warp;
 mod watch;
 
 pub use fault::{Fault, Waiting};
-pub use launch::{Launch, Order, run};
+pub use launch::{Launch, run};
+pub use order::Order;

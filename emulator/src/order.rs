@@ -8,7 +8,25 @@
 
 use std::cell::Cell;
 
-use crate::thread::lanes_in_warp;
+/// The order in which blocks and threads run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Blocks and threads start in ascending order; blocks run on several cores.
+    #[default]
+    Sequential,
+    /// Blocks and threads start, and threads go on, in an order that the number decides, on one core: the same
+    /// number gives the same run. For finding kernels that depend on an order that a GPU does not promise.
+    Seeded(u64),
+    /// The same order within each set of blocks that run at once, and sets on several cores: what runs at the same time
+    /// on two of them differs from run to run.
+    Varied(u64),
+}
+
+/// The number of lanes of warp `warp` in a block of `threads`.
+#[inline]
+pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
+    (threads - warp * 32).min(32)
+}
 
 /// SplitMix64: small, fast, good enough.
 #[derive(Clone, Copy)]

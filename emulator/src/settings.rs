@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::check;
-use crate::launch::Order;
+use crate::order::Order;
 
 const STACK: &str = "WARPSMITH_EMULATOR_STACK";
 const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";

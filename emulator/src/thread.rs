@@ -4,6 +4,7 @@
 //!
 //! In a program that `warpsmith check` builds none is inlined: the kernel's crate is instrumented, this one is not.
 
+use crate::order::lanes_in_warp;
 use crate::registers::running;
 
 macro_rules! registers {
@@ -71,10 +72,4 @@ pub fn warp_lanes() -> u32 {
 pub(crate) fn lanes_of_warp(threads: u32, warp: u32) -> u32 {
     let lanes = lanes_in_warp(threads, warp);
     if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 }
-}
-
-/// The number of lanes of warp `warp` in a block of `threads`.
-#[inline]
-pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
-    (threads - warp * 32).min(32)
 }

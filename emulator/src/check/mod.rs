@@ -4,8 +4,8 @@
 //! every access to memory. The calls come here (`entry`). While a launch is checked, which `WARPSMITH_CHECK` decides
 //! (`settings`), each is compared with the accesses before it to the same bytes (`shadow`), by what is known to order the
 //! threads (`clocks`), and with the bounds of the buffer or shared array (`memory`). What is wrong becomes a [`Finding`];
-//! the launch runs on. Then it fails with [`Fault::Check`](crate::Fault::Check), or, if a stream runs it for a thread that
-//! [enqueued](enqueued) it, ends as if nothing was wrong, and the thread [takes](take_findings) the findings (`collect`).
+//! the launch runs on. Then it fails with [`Fault::Check`](crate::Fault), or, if a stream runs it for a thread that
+//! [`enqueued`] it, ends as if nothing was wrong, and the thread takes ([`take_findings`]) the findings (`collect`).
 //!
 //! Of a launch that was enqueued, the checker also notes which bytes it has touched (`touched`), so that the driver can compare
 //! launches on streams that nothing orders.

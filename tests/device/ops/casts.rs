@@ -264,7 +264,7 @@ fn check_copy_and_fill<T: Kind>(stream: &Stream, random: &mut Random) {
     for (start, to_start, n) in
         [(0, 0, 1), (1, 0, 15), (0, 1, 16), (3, 3, 17), (1, 2, 33), (5, 7, 700), (0, 0, 0)]
     {
-        let mut to = DeviceBuffer::from_host(stream, &vec![kept; 720]).unwrap();
+        let mut to = DeviceBuffer::from_host(stream, &[kept; 720]).unwrap();
         ops::copy(stream, from.slice(start..start + n), to.slice_mut(to_start..to_start + n)).unwrap();
         let mut expected = vec![kept; 720];
         expected[to_start..to_start + n].copy_from_slice(&values[start..start + n]);
