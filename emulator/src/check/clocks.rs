@@ -28,6 +28,8 @@ struct Log {
     of: HashMap<Id, Vec<u32>>,
     /// Entries of other logs that this one contains.
     contains: HashMap<u32, u32>,
+    /// What the threads of a block knew of others when they released, by the block.
+    known_by: HashMap<u32, Vec<Prefix>>,
 }
 
 impl Log {
@@ -398,9 +400,26 @@ impl Clocks {
         }
     }
 
+    /// A thread learns what was released to a log.
+    fn acquire(&mut self, number: u32, thread: u32, prefix: Prefix) {
+        let block = &mut self.blocks[number as usize];
+        let known = &mut block.threads[thread as usize].known;
+        learn(known, prefix);
+        // Of other blocks it learns what the threads of its own knew when they released.
+        if prefix.own_block
+            && let Some(of_block) = self.logs[prefix.log as usize].known_by.get(&block.linear)
+        {
+            of_block.iter().for_each(|prefix| learn(known, *prefix));
+        }
+    }
+
     fn publish(&mut self, log: u32, snapshot: &Snapshot) {
         self.include(log, &snapshot.known, snapshot.block);
         let into = &mut self.logs[log as usize];
+        if !snapshot.known.is_empty() {
+            let known = into.known_by.entry(snapshot.block).or_default();
+            snapshot.known.iter().for_each(|prefix| learn(known, *prefix));
+        }
         if snapshot.base != 0 {
             into.push((snapshot.block, ALL), snapshot.base);
         }
@@ -438,7 +457,7 @@ impl Clocks {
                 let prefix = Prefix { log, upto, own_block };
                 let own = &mut self.blocks[number as usize].threads[thread as usize];
                 if order.acquire {
-                    learn(&mut own.known, prefix);
+                    self.acquire(number, thread, prefix);
                 } else if !own.seen.iter().any(|(seen, _)| (seen.log, seen.upto) == (log, upto)) {
                     own.seen.push((prefix, scope));
                 }
@@ -496,7 +515,7 @@ impl Clocks {
             let own = &mut self.blocks[number as usize].threads[thread as usize];
             for (prefix, of_load) in std::mem::take(&mut own.seen) {
                 let own_block = prefix.own_block || scope.min(of_load) == Scope::Block;
-                learn(&mut own.known, Prefix { own_block, ..prefix });
+                self.acquire(number, thread, Prefix { own_block, ..prefix });
             }
         }
         if order.release {

@@ -39,6 +39,8 @@ pub(super) struct Region {
     pub start: usize,
     pub end: usize,
     pub of: Of,
+    /// Whether no buffer was here before, so that what nothing has written holds what it was filled with.
+    pub is_new: bool,
     /// One bit for each byte; none for memory that no kernel may touch.
     written: Box<[AtomicU64]>,
 }
@@ -47,7 +49,8 @@ impl Region {
     pub fn new(start: usize, bytes: usize, of: Of) -> Self {
         debug_assert!(start.is_multiple_of(PAGE));
         let words = if of.is_forbidden() { 0 } else { bytes.next_multiple_of(PAGE) / 64 };
-        Self { start, end: start + bytes, of, written: (0..words).map(|_| AtomicU64::new(0)).collect() }
+        let written = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Self { start, end: start + bytes, of, is_new: of != Of::Freed, written }
     }
 
     /// Whether an address is in it or in its red zones.
@@ -113,23 +116,28 @@ fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
     buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
 }
 
-/// Cuts a range, of whole pages, out of the regions there are. What is left of a buffer is unused.
-fn cut(buffers: &mut Buffers, start: usize, end: usize) {
+/// Cuts a range, of whole pages, out of the regions there are. What is left of a buffer is unused. Returns whether the range is
+/// new.
+fn cut(buffers: &mut Buffers, start: usize, end: usize) -> bool {
+    let mut is_new = true;
     while let Some((_, old)) = buffers.range(..end).next_back()
         && old.last() > start
     {
         let old = Arc::clone(old);
         buffers.remove(&old.start);
+        is_new &= old.is_new;
         let of = if old.of == Of::Buffer { Of::Unused } else { old.of };
         for (from, to) in [(old.start, old.end.min(start)), (end.max(old.start), old.end)] {
             if from < to {
-                buffers.insert(from, Arc::new(Region::new(from, to - from, of)));
+                let rest = Region { is_new: old.is_new, ..Region::new(from, to - from, of) };
+                buffers.insert(from, Arc::new(rest));
             }
         }
         if old.start < start {
-            return;
+            break;
         }
     }
+    is_new
 }
 
 /// Memory of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
@@ -138,8 +146,8 @@ pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();
         let buffers = Arc::make_mut(&mut buffers);
-        cut(buffers, start, (start + bytes).next_multiple_of(PAGE));
-        buffers.insert(start, Arc::new(Region::new(start, bytes, Of::Buffer)));
+        let is_new = cut(buffers, start, (start + bytes).next_multiple_of(PAGE));
+        buffers.insert(start, Arc::new(Region { is_new, ..Region::new(start, bytes, Of::Buffer) }));
     }
 }
 

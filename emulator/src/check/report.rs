@@ -147,7 +147,8 @@ impl Checker {
         address: usize,
         access: &Accessed,
     ) {
-        if kind == FindingKind::Uninitialized && has_value(address, access.bytes) {
+        let holds_fill = |at: usize| self.regions.find(at).is_some_and(|region| region.is_new);
+        if kind == FindingKind::Uninitialized && holds_fill(address) && has_value(address, access.bytes) {
             return;
         }
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
