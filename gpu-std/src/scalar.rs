@@ -251,12 +251,14 @@ macro_rules! narrow_floats {
         impl From64 for $t {
             #[inline(always)]
             fn from_i64(value: i64) -> Self {
-                let magnitude = Self::from_u64(value.unsigned_abs());
-                if value < 0 { -magnitude } else { magnitude }
+                // Without an absolute value: of the least `i32` ptxas 13.0 has a negative one.
+                let exact = if value >> 53 == value >> 63 { value } else { spared(value as u64) as i64 };
+                $t::from_f32(round_to_odd(exact as f64))
             }
             #[inline(always)]
             fn from_u64(value: u64) -> Self {
-                $t::from_f32(round_to_odd(exact_in_f64(value) as f64))
+                let exact = if value >> 53 == 0 { value } else { spared(value) };
+                $t::from_f32(round_to_odd(exact as f64))
             }
             #[inline(always)]
             fn from_f32(value: f32) -> Self {
@@ -271,12 +273,12 @@ macro_rules! narrow_floats {
 }
 narrow_floats! { f16; bf16; }
 
-/// A number that `f64` holds exactly and that rounds to the same 16-bit float as `value`: the bits that do not
-/// fit are replaced by one that says whether any of them was set.
+/// A number of more than 53 bits without its lowest 12, so that `f64` holds it exactly: they are replaced by one that says whether
+/// any of them was set. It rounds to the same 16-bit float, also as a number in two's complement.
 #[inline(always)]
-fn exact_in_f64(value: u64) -> u64 {
+fn spared(value: u64) -> u64 {
     const SPARE: u64 = (1 << 12) - 1;
-    if value >> 53 == 0 { value } else { value & !SPARE | ((value & SPARE != 0) as u64) << 12 }
+    value & !SPARE | ((value & SPARE != 0) as u64) << 12
 }
 
 /// The `f32` next to `value` that is odd in its last bit, unless `value` is an `f32` itself. It rounds to the same

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use gpu_spec::{HostEntry, KernelSpec, LaunchBounds, ParamKind, ParamSpec};
 use warpsmith_emulator::{Fault, Launch, Order, run, thread};
 
-const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name: "word", size: 8, align: 8 };
+const WORD: ParamSpec =
+    ParamSpec { name: "p", kind: ParamKind::PointerMut, type_name: "word", size: 1, align: 1 };
 static WORDS: [ParamSpec; 4] = [WORD; 4];
 
 pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {
