@@ -155,7 +155,7 @@ unsafe fn add_to_unwritten(out: *mut u32) {
 
 cases! {
     past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
-    before_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
+    before_shared: Access(OutOfBounds), None, ONE_BLOCK;
     halo_past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
     past_dynamic: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK.dynamic_shared(256);
     atomic_past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
