@@ -4,4 +4,5 @@ mod agreement_on_device;
 mod commands;
 mod new;
 mod shared;
+mod traces;
 mod tuning;
