@@ -1,6 +1,6 @@
 //! The items that a program with devices needs: `use warpsmith::prelude::*;`.
 
-pub use gpu_std::Instance;
+pub use gpu_std::{Instance, SharedLen};
 pub use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Error, Event, GpuImage, Graph, Launch,
     Module, PinnedBuffer, Stream, TypedKernel,

@@ -80,11 +80,15 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         link::write_public(&public, kernels.iter().copied(), reporters)?;
         let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
         let mut command = Command::new(llvm.tool("opt"));
-        command
-            .args(&cpu)
-            .args(UNROLLING)
-            .args(["-passes=internalize,globaldce,default<O3>", "-S", "-o"])
-            .arg(&optimised);
+        command.args(&cpu).args(UNROLLING);
+        match reporters {
+            Reporters::Private => command.args(["-strip-debug", "-passes=internalize,globaldce,default<O3>"]),
+            Reporters::Public => {
+                command.args(linked.diverging.iter().map(|name| format!("-force-attribute={name}:nomerge")));
+                command.arg("-passes=internalize,globaldce,forceattrs,default<O3>")
+            }
+        };
+        command.args(["-S", "-o"]).arg(&optimised);
         tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
         let ir = link::read(&optimised)?;
         Ok::<_, Error>((optimised, ir))

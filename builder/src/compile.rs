@@ -192,7 +192,7 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
         .env("RUSTC_WORKSPACE_WRAPPER", "");
     let profile = [
         ("OPT_LEVEL", "3"),
-        ("DEBUG", "false"),
+        ("DEBUG", "line-tables-only"),
         ("DEBUG_ASSERTIONS", "false"),
         ("OVERFLOW_CHECKS", "false"),
         ("PANIC", "abort"),

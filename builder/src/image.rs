@@ -155,9 +155,14 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
     for path in &report.panics {
         let _ = write!(
             text,
-            "PanicPlace {{ file: {:?}, line: {}, column: {}, what: {:?} }}, ",
+            "PanicPlace {{ file: {:?}, line: {}, column: {}, what: {:?}, calls: &[",
             path.file, path.line, path.column, path.what
         );
+        for call in &path.calls {
+            let (file, line, column) = (&call.file, call.line, call.column);
+            let _ = write!(text, "CallPlace {{ file: {file:?}, line: {line}, column: {column} }}, ");
+        }
+        text.push_str("] }, ");
     }
     text.push_str("] },\n");
 }

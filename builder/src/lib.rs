@@ -22,7 +22,7 @@
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
 //! | `device_runtime` | which kernels need NVIDIA's device runtime |
 //! | `parts` | which kernels share a module |
-//! | `codegen` | for each part and architecture: `opt`, the panics that are left (`panic_paths`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
+//! | `codegen` | for each part and architecture: `opt`, the panics that are left (`panic_paths`) and the calls that lead there (`line_table`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | the file that the host crate includes, and the compressed code |
 //! | `fingerprint` | leaves all but `compile` out when nothing has changed |
 //! | `ready_made` | an image that a package carries instead of its kernels |
@@ -45,6 +45,7 @@ mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzed;
 mod image;
+mod line_table;
 mod link;
 mod packages;
 mod panic_paths;
@@ -62,6 +63,7 @@ mod tools;
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use error::Error;
+pub use line_table::CallSite;
 pub use panic_paths::PanicPath;
 pub use ready_made::export as export_image;
 pub use report::{ArchReport, KernelReport};

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::callers::Callers;
 use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
+use crate::panic_paths;
 use crate::rewrite::{self, Kernel};
 use crate::toolchain::{CudaTools, LlvmTools, setup_command};
 use crate::tools;
@@ -22,6 +23,8 @@ pub struct Linked {
     pub bitcode: PathBuf,
     /// The text of the reduced module before libdevice was linked, for look-ups of callers.
     pub reachable: PathBuf,
+    /// The functions that do not return, which panics go through.
+    pub diverging: Vec<String>,
     /// Its kernels.
     pub kernels: Vec<Kernel>,
     /// Those that need NVIDIA's device runtime.
@@ -102,7 +105,8 @@ pub fn link(
         return Err(Error::NoDeviceRuntime { kernel, function, how: how_to_install(&reachable, cuda) });
     }
     tools::run(&mut command, package)?;
-    Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
+    let diverging = panic_paths::diverging(&ir);
+    Ok(Linked { bitcode, reachable, diverging, kernels: rewritten.kernels, device_runtime })
 }
 
 /// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.
@@ -110,7 +114,7 @@ pub fn link(
 pub enum Reporters {
     /// As in the code that runs.
     Private,
-    /// Every call of them passes its location.
+    /// Every call of them passes its location, and has its line.
     Public,
 }
 

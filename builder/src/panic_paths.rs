@@ -5,16 +5,24 @@
 //! through functions that were not inlined. Each passes a [`core::panic::Location`], a constant; where a function passes
 //! on one of its own parameters, its callers say which.
 //!
-//! LLVM moves a location that is the only one into the reporter, where it is lost. So a module in which panics are left is
-//! optimised once more, with reporters that other modules could call, and this looks at that.
+//! The calls that lead there are found in the line table (`line_table`), since most were inlined, and in the functions on
+//! the way that were not.
+//!
+//! LLVM moves a location that is the only one into the reporter, where it is lost, and joins panics of several places. So a
+//! module in which panics are left is optimised once more, with reporters that other modules could call and calls of them
+//! that stay apart, and this looks at that.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::line_table::{CallSite, LineTable};
 use crate::rewrite::{REPORTERS, text};
 
-/// A panic that a kernel can reach.
+/// Of a panic that more chains of calls lead to than these, the others are left out.
+const MAX_CHAINS: usize = 16;
+
+/// A panic that a kernel can reach, on one way.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PanicPath {
     /// The source file, as rustc names it; empty where the place is not known.
@@ -25,14 +33,17 @@ pub struct PanicPath {
     pub column: u32,
     /// What goes wrong, for example `index out of bounds`.
     pub what: String,
+    /// The calls that lead to the place, from the innermost to that in the kernel; empty where the place is in the kernel.
+    pub calls: Vec<CallSite>,
 }
 
 impl std::fmt::Display for PanicPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.file.is_empty() {
-            true => write!(f, "unknown place: {}", self.what),
-            false => write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what),
+            true => write!(f, "unknown place: {}", self.what)?,
+            false => write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)?,
         }
+        self.calls.iter().try_for_each(|call| write!(f, "\n      called at {call}"))
     }
 }
 
@@ -47,6 +58,21 @@ const ARGUMENTS: [(&str, usize, Result<usize, &str>); 3] = [
 pub fn has_reporters(ir: &str) -> bool {
     let mut functions = ir.lines().filter(|line| line.starts_with("define ")).filter_map(text::function);
     functions.any(|(name, _)| is_reporter(name))
+}
+
+/// The functions of `ir` that do not return: those that panics go through.
+pub fn diverging(ir: &str) -> Vec<String> {
+    let does_not_return = |attributes: &str| attributes.split(' ').any(|word| word == "noreturn");
+    let group = |line: &'_ str| line.starts_with("attributes #") && does_not_return(line);
+    let groups: HashSet<&str> =
+        ir.lines().filter(|line| group(line)).filter_map(|l| l.split(' ').nth(1)).collect();
+    let name = |line| {
+        let (name, rest) = text::function(line)?;
+        let (_, attributes) = text::parenthesised(rest)?;
+        let diverges = does_not_return(attributes) || attributes.split(' ').any(|word| groups.contains(word));
+        diverges.then(|| name.to_owned())
+    };
+    ir.lines().filter(|line| line.starts_with("define ")).filter_map(name).collect()
 }
 
 fn is_reporter(name: &str) -> bool {
@@ -76,14 +102,29 @@ enum Value<'a> {
     Unknown,
 }
 
-/// A panic: its location and its message.
-type Panic<'a> = (Value<'a>, Value<'a>);
+/// A panic of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Panic<'a> {
+    location: Value<'a>,
+    message: Value<'a>,
+    /// Where the reporter is called, and the calls that lead there.
+    frames: Vec<CallSite>,
+}
+
+/// A call in a function.
+#[derive(Debug)]
+struct Call<'a> {
+    callee: &'a str,
+    arguments: Vec<&'a str>,
+    /// The instruction; empty where the function only mentions the callee.
+    instruction: &'a str,
+}
 
 #[derive(Debug, Default)]
 struct Function<'a> {
     parameters: Vec<&'a str>,
-    /// Functions that it calls, with the arguments; or that it mentions otherwise, without.
-    calls: Vec<(&'a str, Vec<&'a str>)>,
+    /// Functions that it calls, or that it mentions otherwise.
+    calls: Vec<Call<'a>>,
     /// The values that are chosen among others.
     choices: HashMap<&'a str, &'a str>,
 }
@@ -93,6 +134,7 @@ struct Module<'a> {
     functions: HashMap<&'a str, Function<'a>>,
     /// The definitions of constants.
     constants: HashMap<&'a str, &'a str>,
+    lines: LineTable<'a>,
 }
 
 impl<'a> Module<'a> {
@@ -127,6 +169,7 @@ impl<'a> Module<'a> {
                         function.read(line);
                     }
                 }
+                Some(b'!') => module.lines.read(line),
                 _ => {}
             }
         }
@@ -142,7 +185,7 @@ impl<'a> Module<'a> {
         known.insert(function, Vec::new());
         let Some(body) = self.functions.get(function) else { return Vec::new() };
         let mut panics = HashSet::new();
-        for (callee, arguments) in &body.calls {
+        for Call { callee, arguments, instruction } in &body.calls {
             let argument = |value: Value<'a>| match value {
                 Value::Parameter(index) => arguments
                     .get(index)
@@ -152,11 +195,12 @@ impl<'a> Module<'a> {
             let of_callee = match ARGUMENTS.iter().find(|(reporter, ..)| reporter == callee) {
                 Some(&(_, location, message)) => {
                     let message = message.map_or_else(Value::Text, Value::Parameter);
-                    vec![(Value::Parameter(location), message)]
+                    vec![Panic { location: Value::Parameter(location), message, frames: Vec::new() }]
                 }
                 None => self.panics(callee, known),
             };
-            for (location, message) in of_callee {
+            let call = if of_callee.is_empty() { Vec::new() } else { self.lines.frames(instruction) };
+            for Panic { location, message, frames } in of_callee {
                 let (locations, messages) = (argument(location), argument(message));
                 for (index, location) in locations.iter().enumerate() {
                     let message = match messages.len() {
@@ -164,27 +208,29 @@ impl<'a> Module<'a> {
                         count if count == locations.len() => messages[index],
                         _ => Value::Unknown,
                     };
-                    panics.insert((*location, message));
+                    let frames = [&frames[..], &call].concat();
+                    panics.insert(Panic { location: *location, message, frames });
                 }
             }
         }
-        let panics: Vec<Panic<'a>> = panics.into_iter().collect();
+        let panics = limited(panics);
         known.insert(function, panics.clone());
         panics
     }
 
-    fn path(&self, (location, message): &Panic<'a>) -> PanicPath {
-        let what = match message {
-            Value::Text(text) => (*text).to_owned(),
+    fn path(&self, panic: &Panic<'a>) -> PanicPath {
+        let what = match panic.message {
+            Value::Text(text) => text.to_owned(),
             Value::Global(symbol) => self.string(symbol).unwrap_or_else(|| "panic".to_owned()),
             _ => "panic".to_owned(),
         };
-        let place = match location {
+        let place = match panic.location {
             Value::Global(symbol) => self.location(symbol),
             _ => None,
         };
         let (file, line, column) = place.unwrap_or_default();
-        PanicPath { file, line, column, what }
+        let calls = calls(&panic.frames, &file, line);
+        PanicPath { file, line, column, what, calls }
     }
 
     /// The text of a constant, without the NUL at its end.
@@ -205,6 +251,28 @@ impl<'a> Module<'a> {
     }
 }
 
+/// At most [`MAX_CHAINS`] panics of each place, the shortest chains first.
+fn limited(panics: HashSet<Panic<'_>>) -> Vec<Panic<'_>> {
+    let mut panics: Vec<Panic<'_>> = panics.into_iter().collect();
+    panics.sort_by(|a, b| (a.frames.len(), &a.frames).cmp(&(b.frames.len(), &b.frames)));
+    let mut chains: HashMap<(Value<'_>, Value<'_>), usize> = HashMap::new();
+    panics.retain(|panic| {
+        let chains = chains.entry((panic.location, panic.message)).or_default();
+        *chains += 1;
+        *chains <= MAX_CHAINS
+    });
+    panics
+}
+
+/// The frames behind that of the panic's place: the calls that lead there. The place is not the first frame where a function
+/// with `#[track_caller]` panics, and none where it is in the standard library.
+fn calls(frames: &[CallSite], file: &str, line: u32) -> Vec<CallSite> {
+    let is_place =
+        |frame: &CallSite| frame.line == line && (frame.file.ends_with(file) || file.ends_with(&frame.file));
+    let behind = frames.iter().position(is_place).map_or(0, |place| place + 1);
+    frames[behind..].to_vec()
+}
+
 /// What stands between `c"` and `"` in a definition.
 fn bytes_of(definition: &str) -> Option<&str> {
     definition.split_once("c\"").and_then(|(_, rest)| rest.split_once('"')).map(|(bytes, _)| bytes)
@@ -217,7 +285,7 @@ impl<'a> Function<'a> {
             && let Some((callee, rest)) = text::function(instruction)
             && let Some((arguments, after)) = text::parenthesised(rest)
         {
-            self.calls.push((callee, text::list(arguments)));
+            self.calls.push(Call { callee, arguments: text::list(arguments), instruction });
             self.mention(arguments);
             self.mention(after);
             return;
@@ -234,7 +302,7 @@ impl<'a> Function<'a> {
     fn mention(&mut self, text: &'a str) {
         for (at, _) in text.match_indices('@') {
             if let Some((symbol, _)) = text::symbol(&text[at + 1..]) {
-                self.calls.push((symbol, Vec::new()));
+                self.calls.push(Call { callee: symbol, arguments: Vec::new(), instruction: "" });
             }
         }
     }
@@ -345,6 +413,33 @@ define linkonce_odr void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) {
     #[test]
     fn unknown_kernels_have_no_entry() {
         assert!(find(IR, ["absent"].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn functions_that_do_not_return_are_found() {
+        let ir = "define void @a(ptr %0) #1 {\ndefine void @b() cold noreturn nounwind {\ndefine void @c() #2 {\n\
+                  attributes #1 = { cold noreturn nounwind \"x\"=\"y\" }\nattributes #2 = { nounwind }\n";
+        assert_eq!(diverging(ir), ["a", "b"]);
+    }
+
+    #[test]
+    fn calls_that_lead_to_a_panic_follow_its_place() {
+        let frames = [("helper.rs", 1), ("middle.rs", 2), ("kernel.rs", 3)];
+        let frames = frames.map(|(file, line)| CallSite { file: file.to_owned(), line, column: 1 });
+        assert_eq!(super::calls(&frames, "helper.rs", 1), frames[1..]);
+        assert_eq!(super::calls(&frames, "/of/another/folder/middle.rs", 2), frames[2..]);
+        assert_eq!(super::calls(&frames, "library/core/src/option.rs", 2), frames);
+        assert!(super::calls(&frames, "kernel.rs", 3).is_empty());
+    }
+
+    #[test]
+    fn chains_of_calls_are_limited_by_place() {
+        let panic = |line| {
+            let frames = vec![CallSite { file: String::new(), line, column: 1 }; line as usize];
+            Panic { location: Value::Unknown, message: Value::Unknown, frames }
+        };
+        let all = (1..40).map(panic).collect();
+        assert_eq!(limited(all), (1..=MAX_CHAINS as u32).map(panic).collect::<Vec<_>>());
     }
 
     #[test]

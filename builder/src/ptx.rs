@@ -181,8 +181,12 @@ fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)>
         }
         (one, None) => {
             let is_pointer = is(ParamKind::Pointer) || is(ParamKind::PointerMut);
-            let what = if is_pointer { "pointer" } else { "value" };
-            vec![(format!("parameter {index}, a {what},"), of(one))]
+            let name = match (is(ParamKind::Shared), is_pointer) {
+                (true, _) => format!("the length of parameter {index}, a shared array,"),
+                (_, true) => format!("parameter {index}, a pointer,"),
+                (_, false) => format!("parameter {index}, a value,"),
+            };
+            vec![(name, of(one))]
         }
     }
 }

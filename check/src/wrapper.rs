@@ -9,7 +9,7 @@ pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
 /// What rustc gets for a crate that is instrumented. All of it is stable; LLVM promises nothing of the names of its passes.
-pub(crate) const FLAGS: [&str; 8] = [
+pub(crate) const FLAGS: [&str; 9] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-tsan-instrument-func-entry-exit=0",
@@ -17,10 +17,14 @@ pub(crate) const FLAGS: [&str; 8] = [
     "-Cllvm-args=-tsan-instrument-atomics=0",
     // `x += 1` reads: one call for both.
     "-Cllvm-args=-tsan-compound-read-before-write=1",
+    // After it no pass may turn a call of the instrumentation into a jump, by which its place would be lost.
+    "-Clto=off",
     "-Cdebuginfo=line-tables-only",
     "-Cstrip=none",
-    "--cfg=warpsmith_check",
+    CHECK,
 ];
+/// Set for the crates that are instrumented, and for the emulator: its functions are not to be inlined into them.
+const CHECK: &str = "--cfg=warpsmith_check";
 
 /// Runs as the wrapper of rustc, if [`crate::run`] started this process as that, and returns its exit code.
 pub fn wrapper() -> Option<ExitCode> {
@@ -40,6 +44,8 @@ pub fn wrapper() -> Option<ExitCode> {
     let lossy: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     if has_kernels(&lossy) {
         command.args(FLAGS);
+    } else if is_emulator(&lossy) {
+        command.arg(CHECK);
     }
     match command.status() {
         Ok(status) => Some(code(status)),
@@ -54,15 +60,22 @@ fn code(status: ExitStatus) -> ExitCode {
     status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
+/// The values of a flag of rustc.
+fn values<'a, S: AsRef<str>>(arguments: &'a [S], flag: &'static str) -> impl Iterator<Item = &'a str> {
+    let pairs =
+        arguments.windows(2).filter(move |pair| pair[0].as_ref() == flag).map(|pair| pair[1].as_ref());
+    pairs.chain(
+        arguments.iter().filter_map(move |argument| argument.as_ref().strip_prefix(flag)?.strip_prefix('=')),
+    )
+}
+
+fn is_emulator<S: AsRef<str>>(arguments: &[S]) -> bool {
+    values(arguments, "--crate-name").any(|name| name == "warpsmith_emulator")
+}
+
 /// Whether rustc is to compile the device library, or a crate for the host that depends on it.
 fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
-    let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
-    let after = |flag: &'static str| {
-        let pairs = arguments.windows(2).filter(move |pair| pair[0] == flag).map(|pair| pair[1]);
-        let long =
-            move |argument: &&str| argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
-        pairs.chain(arguments.iter().copied().filter(long).map(move |argument| &argument[flag.len() + 1..]))
-    };
+    let after = |flag| values(arguments, flag);
     let is_host = !after("--target").any(|target| target.contains("nvptx"));
     let is_tool = after("--crate-type").any(|kind| kind == "proc-macro")
         || after("--crate-name").any(|name| name.starts_with("build_script_"));

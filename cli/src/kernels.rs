@@ -13,7 +13,7 @@ use serde_json::json;
 use warpsmith::IMAGE;
 use warpsmith::bench::benchmark::nearest;
 use warpsmith::gpu_std::registry;
-use warpsmith::module::spec::{KernelRecord, KernelResources, PanicPlace, StackUse};
+use warpsmith::module::spec::{CallPlace, KernelRecord, KernelResources, PanicPlace, StackUse};
 
 use crate::args::KernelsArgs;
 use crate::image;
@@ -182,14 +182,14 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
     text
 }
 
-/// The panics that are left, with the kernels or, one by one, the instances that have them.
+/// The panics that are left, each with the calls that lead there, with the kernels or, one by one, the instances that have them.
 fn panics(instances: &[Instance], one_by_one: bool) -> String {
-    let mut places: BTreeMap<(&str, String), (usize, usize)> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &PanicPlace), (usize, usize)> = BTreeMap::new();
     for i in instances {
         let name = if one_by_one { i.symbol } else { i.kernel };
         let all = instances.iter().filter(|other| !one_by_one && other.kernel == i.kernel).count();
         for place in i.panics() {
-            places.entry((name, place_of(place))).or_insert((0, all)).0 += 1;
+            places.entry((name, place)).or_insert((0, all)).0 += 1;
         }
     }
     let mut text = String::new();
@@ -205,7 +205,10 @@ fn panics(instances: &[Instance], one_by_one: bool) -> String {
             of = name;
         }
         let share = if with_it < all { format!(" (in {with_it} of {all} instances)") } else { String::new() };
-        text.push_str(&format!("    {place}{share}\n"));
+        text.push_str(&format!("    {}{share}\n", place_of(place)));
+        for call in place.calls {
+            text.push_str(&format!("      called at {}:{}:{}\n", call.file, call.line, call.column));
+        }
     }
     text
 }
@@ -298,7 +301,14 @@ fn span(range: &RangeInclusive<u32>) -> String {
 }
 
 fn panic_json(place: &PanicPlace) -> serde_json::Value {
-    json!({ "file": place.file, "line": place.line, "column": place.column, "what": place.what })
+    let call = |call: &CallPlace| json!({ "file": call.file, "line": call.line, "column": call.column });
+    json!({
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        "what": place.what,
+        "calls": place.calls.iter().map(call).collect::<Vec<_>>(),
+    })
 }
 
 fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
@@ -360,8 +370,15 @@ mod tests {
 
     static CLEAN: KernelRecord = record(&[]);
     static BAD: KernelRecord = record(&[
-        PanicPlace { file: "src/lib.rs", line: 12, column: 9, what: "index out of bounds" },
-        PanicPlace { file: "", line: 0, column: 0, what: "panic" },
+        PanicPlace { file: "src/lib.rs", line: 12, column: 9, what: "index out of bounds", calls: &[] },
+        PanicPlace {
+            file: "src/lib.rs",
+            line: 12,
+            column: 9,
+            what: "index out of bounds",
+            calls: &[CallPlace { file: "src/main.rs", line: 7, column: 13 }],
+        },
+        PanicPlace { file: "", line: 0, column: 0, what: "panic", calls: &[] },
     ]);
 
     #[test]
@@ -387,11 +404,13 @@ mod tests {
             lines,
             [
                 "  sum",
+                "    unknown place: panic (in 1 of 3 instances)",
                 "    src/lib.rs:12:9: index out of bounds (in 1 of 3 instances)",
-                "    unknown place: panic (in 1 of 3 instances)"
+                "    src/lib.rs:12:9: index out of bounds (in 1 of 3 instances)",
+                "      called at src/main.rs:7:13",
             ]
         );
-        assert!(panics(&all, true).contains("\n  sum__f64\n    src/lib.rs:12:9: index out of bounds\n"));
+        assert!(panics(&all, true).contains("\n    src/lib.rs:12:9: index out of bounds\n      called at"));
         assert_eq!(panics(&all[..1], false), "");
         let shaped = Instance { required: (Some([16, 8, 1]), None), ..instance("sum__i8", None) };
         assert_eq!(largest_block(&all), "256");

@@ -87,8 +87,6 @@ impl ArrayBarrier {
     pub fn release(&self, queue: &Queue) {
         self.first.set(None);
         self.arrived.set(0);
-        for waiter in self.waiters.borrow_mut().drain(..) {
-            queue.push_ready(waiter.runner);
-        }
+        queue.release(self.waiters.borrow_mut().drain(..).map(|waiter| waiter.runner));
     }
 }

@@ -57,9 +57,7 @@ impl Barrier {
         let arrived = self.arrived.replace(0);
         let holds = self.holds.replace(0);
         self.result.set(BarrierResult { count: holds, and: holds == arrived, or: holds != 0 });
-        for waiter in self.waiters.borrow_mut().drain(..) {
-            queue.push_ready(waiter.runner);
-        }
+        queue.release(self.waiters.borrow_mut().drain(..).map(|waiter| waiter.runner));
     }
 
     pub fn result(&self) -> BarrierResult {

@@ -9,7 +9,7 @@ use crate::arrays::ArrayBarriers;
 use crate::barrier::Barrier;
 use crate::fault::Places;
 use crate::launch::Grid;
-use crate::order::Random;
+use crate::order::{Random, Unstarted};
 use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
@@ -23,12 +23,8 @@ pub(crate) struct Block {
     pub warps: Warps,
     pub shared: Shared,
     index: Cell<[u32; 3]>,
-    /// Threads started so far.
-    started: Cell<u32>,
-    /// Index of the next thread to start, in sequential order.
-    next_index: Cell<[u32; 3]>,
-    /// The order in which threads start, when it is seeded.
-    order: RefCell<Vec<u16>>,
+    /// Threads that have not started.
+    unstarted: Unstarted,
     /// Threads that have not exited, started or not.
     alive: Cell<u32>,
     /// By thread: 1 + the phase of the cluster's barrier in which it has arrived; 0 when it has not, or has waited.
@@ -45,28 +41,22 @@ impl Block {
             warps: Warps::default(),
             shared: Shared::default(),
             index: Cell::new([0; 3]),
-            started: Cell::new(0),
-            next_index: Cell::new([0; 3]),
-            order: RefCell::default(),
+            unstarted: Unstarted::default(),
             alive: Cell::new(0),
             arrivals: RefCell::default(),
         }
     }
 
     /// Prepares for block `index` of the grid.
-    pub fn begin(&self, grid: &Grid, index: [u32; 3], random: &Random) {
+    pub fn begin(&self, grid: &Grid, index: [u32; 3], random: Option<Random>) {
         self.index.set(index);
-        self.started.set(0);
-        self.next_index.set([0; 3]);
+        self.unstarted.begin(grid.threads, random);
         self.alive.set(grid.threads);
         self.barrier.begin_block();
         self.arrays.begin_block();
         self.warps.begin_block(grid.threads);
         self.shared.begin_block();
         self.arrivals.borrow_mut().clear();
-        if grid.seed.is_some() {
-            random.shuffle(&mut self.order.borrow_mut(), grid.threads);
-        }
     }
 
     /// Index of the block in the grid.
@@ -74,53 +64,24 @@ impl Block {
         self.index.get()
     }
 
-    /// Makes the registers those of the next thread in ascending order; `false` when all have started.
-    #[inline]
-    pub fn start(&self, threads: u32, [width, height, _]: [u32; 3], registers: &Registers) -> bool {
-        let started = self.started.get();
-        if started >= threads {
-            return false;
-        }
-        self.started.set(started + 1);
-        let index = self.next_index.get();
-        registers.thread.set(index);
-        registers.linear.set(started);
-        let [mut x, mut y, mut z] = index;
-        x += 1;
-        if x == width {
-            x = 0;
-            y += 1;
-            if y == height {
-                y = 0;
-                z += 1;
-            }
-        }
-        self.next_index.set([x, y, z]);
-        true
-    }
-
-    /// The same in the block's random order.
-    pub fn start_seeded(&self, grid: &Grid, registers: &Registers) -> bool {
-        let started = self.started.get();
-        if started >= grid.threads {
-            return false;
-        }
-        self.started.set(started + 1);
-        let linear = u32::from(self.order.borrow()[started as usize]);
-        registers.thread.set(self.thread_index(grid, linear));
+    /// Makes the registers those of the next thread; `false` when all have started.
+    #[inline(always)]
+    pub fn start(&self, shape: Shape, registers: &Registers) -> bool {
+        let Some(linear) = self.unstarted.next() else { return false };
         registers.linear.set(linear);
+        registers.thread.set(shape.index(linear));
         true
     }
 
     /// Whether threads are left to start.
     #[inline]
-    pub fn has_unstarted(&self, grid: &Grid) -> bool {
-        self.started.get() < grid.threads
+    pub fn has_unstarted(&self) -> bool {
+        !self.unstarted.is_empty()
     }
 
     /// Lets no other thread start.
-    pub fn close(&self, grid: &Grid) {
-        self.started.set(grid.threads);
+    pub fn close(&self) {
+        self.unstarted.clear();
     }
 
     /// Threads that have not exited.
@@ -171,7 +132,60 @@ impl Block {
 
     /// The index of thread `linear` of the block.
     pub fn thread_index(&self, grid: &Grid, linear: u32) -> [u32; 3] {
-        let [width, height, _] = grid.block;
-        [linear % width, linear / width % height, linear / (width * height)]
+        grid.shape.index(linear)
+    }
+}
+
+/// The threads of a block in x and y, for indices without divisions.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    width: u32,
+    height: u32,
+    /// 2^32 over each, rounded up: exact for the numbers below 2^16 that a block has.
+    of_width: u64,
+    of_height: u64,
+    is_row: bool,
+}
+
+impl Shape {
+    pub fn new([width, height, depth]: [u32; 3]) -> Self {
+        let over = |n: u32| (1u64 << 32).div_ceil(n.into());
+        Self {
+            width,
+            height,
+            of_width: over(width),
+            of_height: over(height),
+            is_row: height == 1 && depth == 1,
+        }
+    }
+
+    /// The index of thread `linear`.
+    #[inline(always)]
+    pub fn index(self, linear: u32) -> [u32; 3] {
+        if self.is_row {
+            return [linear, 0, 0];
+        }
+        let row = ((u64::from(linear) * self.of_width) >> 32) as u32;
+        let plane = ((u64::from(row) * self.of_height) >> 32) as u32;
+        [linear - row * self.width, row - plane * self.height, plane]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_exact_in_every_shape() {
+        for width in 1..=1024u32 {
+            for height in 1..=1024 / width {
+                let depth = 1024 / (width * height);
+                let shape = Shape::new([width, height, depth]);
+                for linear in 0..width * height * depth {
+                    let expected = [linear % width, linear / width % height, linear / (width * height)];
+                    assert_eq!(shape.index(linear), expected, "{width} x {height} x {depth}");
+                }
+            }
+        }
     }
 }

@@ -46,9 +46,7 @@ impl ClusterBarrier {
         }
         self.arrived.set(0);
         self.phase.set(self.phase.get().wrapping_add(1));
-        for (waiter, _) in self.waiters.borrow_mut().drain(..) {
-            queue.push_ready(waiter.runner);
-        }
+        queue.release(self.waiters.borrow_mut().drain(..).map(|(waiter, _)| waiter.runner));
         true
     }
 
@@ -82,9 +80,7 @@ impl GridBarrier {
         if arrived < threads {
             return false;
         }
-        for waiter in self.waiters.borrow_mut().drain(..) {
-            queue.push_ready(waiter.runner);
-        }
+        queue.release(self.waiters.borrow_mut().drain(..).map(|waiter| waiter.runner));
         true
     }
 

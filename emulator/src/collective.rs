@@ -32,7 +32,7 @@ pub fn barrier(predicate: bool) -> BarrierResult {
         registers.with_checker(|checker| checker.block_barrier(block.number));
         block.barrier.release(&set.queue);
         set.progress();
-        if set.grid.seed.is_none() {
+        if !set.queue.draws(2) {
             return block.barrier.result();
         }
         set.queue.push_ready(registers.runner.get());
@@ -70,7 +70,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
             registers.with_checker(|checker| checker.block_barrier(block.number));
             barrier.release(&set.queue);
             set.progress();
-            if set.grid.seed.is_none() {
+            if !set.queue.draws(2) {
                 return;
             }
             set.queue.push_ready(registers.runner.get());
@@ -103,7 +103,7 @@ pub fn grid_barrier() {
     if set.grid_barrier.arrive(set.grid.threads * set.grid.set_blocks, &set.queue) {
         registers.with_checker(check::Checker::grid_barrier);
         set.progress();
-        if set.grid.seed.is_none() {
+        if !set.queue.draws(2) {
             return;
         }
         set.queue.push_ready(registers.runner.get());
@@ -159,7 +159,7 @@ pub fn cluster_wait(operation: &'static str) {
     if barrier.token() == arrival {
         barrier.wait(registers.waiter(location), operation);
         set.suspend(block, registers);
-    } else if set.grid.seed.is_some() {
+    } else if set.queue.draws(2) {
         set.queue.push_ready(registers.runner.get());
         set.suspend(block, registers);
     }
@@ -205,7 +205,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
                 registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
             }
             set.progress();
-            if set.grid.seed.is_some() {
+            if set.queue.draws(8) {
                 set.queue.push_ready(registers.runner.get());
                 set.suspend(block, registers);
             }
@@ -241,7 +241,8 @@ pub fn active_mask() -> u32 {
 /// lets others run; a block in which nothing else happens for too long is a fault, see [`crate::settings`].
 ///
 /// Outside a kernel it does nothing, so that atomics can be used there too.
-#[inline]
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
 #[track_caller]
 pub fn spin_hint() {
     let registers = registers();

@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use crate::block::Block;
 use crate::fault::{Fault, Index, Places, Waiting};
+use crate::registers::registers;
 use crate::set::BlockSet;
 use crate::warp::Mismatch;
 
@@ -73,6 +74,26 @@ impl BlockSet<'_> {
             spins,
             waiting: self.waiting(),
         }
+    }
+
+    /// The red zones of the set's shared memory, when its blocks are done: writes there are a fault.
+    #[inline(always)]
+    pub fn red_zones(&self) -> Result<(), Fault> {
+        if self.blocks.iter().any(|block| block.shared.is_used()) { self.compare_red_zones() } else { Ok(()) }
+    }
+
+    fn compare_red_zones(&self) -> Result<(), Fault> {
+        let found = self.blocks.iter().find_map(|block| Some((block, block.shared.damage()?)));
+        let Some((block, damage)) = found else { return Ok(()) };
+        // Then the write is among the findings, unless crates were not instrumented.
+        if registers().with_checker(|checker| checker.has_findings()) == Some(true) {
+            return Ok(());
+        }
+        Err(Fault::RedZone {
+            kernel: self.grid.kernel.name,
+            block: block.index(),
+            message: format!("{damage} (`warpsmith check` names the line)"),
+        })
     }
 
     /// The fault for a stack that the operating system does not give.

@@ -169,7 +169,9 @@ unsafe fn run_tree(launch: &Launch<'_>, depth: u32, pending: &mut u32) -> Result
     let (tail, now): (Vec<_>, Vec<_>) = launched.into_iter().partition(|child| child.tail);
     let order = match launch.order {
         Order::Sequential => Permutation::identity(now.len() as u64),
-        Order::Seeded(seed) => Permutation::seeded(now.len().max(1) as u64, seed ^ u64::from(depth)),
+        Order::Seeded(seed) | Order::Varied(seed) => {
+            Permutation::seeded(now.len().max(1) as u64, seed ^ u64::from(depth))
+        }
     };
     let now = (0..now.len() as u64).map(|position| &now[order.at(position) as usize]);
     for child in now.chain(&tail) {

@@ -83,6 +83,17 @@ pub enum Fault {
         waiting: Vec<Waiting>,
     },
 
+    /// A block has overwritten bytes around its shared memory.
+    #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
+    RedZone {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block.
+        block: [u32; 3],
+        /// Which bytes of which piece.
+        message: String,
+    },
+
     /// The launch itself is impossible. Nothing ran.
     #[error("kernel `{kernel}` cannot be launched: {message}")]
     InvalidLaunch {
@@ -119,6 +130,21 @@ pub enum Fault {
         /// The operating system's error.
         message: String,
     },
+
+    /// A checked launch touched more memory than there is shadow memory for.
+    #[error(
+        "kernel `{kernel}` stopped in block {}: {}",
+        Index(block),
+        NoShadow(*bytes)
+    )]
+    OutOfShadow {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block.
+        block: [u32; 3],
+        /// Bytes of shadow memory that there may be.
+        bytes: usize,
+    },
 }
 
 impl Fault {
@@ -129,9 +155,11 @@ impl Fault {
             | Fault::Collective { kernel, .. }
             | Fault::Deadlock { kernel, .. }
             | Fault::Livelock { kernel, .. }
+            | Fault::RedZone { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
             | Fault::Check { kernel, .. }
-            | Fault::OutOfStacks { kernel, .. } => kernel,
+            | Fault::OutOfStacks { kernel, .. }
+            | Fault::OutOfShadow { kernel, .. } => kernel,
         }
     }
 
@@ -142,7 +170,9 @@ impl Fault {
             | Fault::Collective { block, .. }
             | Fault::Deadlock { block, .. }
             | Fault::Livelock { block, .. }
-            | Fault::OutOfStacks { block, .. } => Some(*block),
+            | Fault::RedZone { block, .. }
+            | Fault::OutOfStacks { block, .. }
+            | Fault::OutOfShadow { block, .. } => Some(*block),
             Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
             Fault::InvalidLaunch { .. } => None,
         }
@@ -172,6 +202,7 @@ impl Fault {
             Fault::Panic { message, .. }
             | Fault::Collective { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
+            Fault::RedZone { message, .. } => format!("shared memory: {message}"),
             Fault::Deadlock { waiting, note, .. } => {
                 format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
             }
@@ -182,7 +213,22 @@ impl Fault {
             Fault::OutOfStacks { message, .. } => {
                 format!("no memory for the stack of another thread: {message}")
             }
+            Fault::OutOfShadow { bytes, .. } => NoShadow(*bytes).to_string(),
         }
+    }
+}
+
+/// That `bytes` do not do, and what to do.
+struct NoShadow(usize);
+
+impl fmt::Display for NoShadow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the check has no memory left: it needs 8 bytes for each byte that the launches which run touch, and has {} MiB \
+             (less data, fewer tests at a time, or a larger WARPSMITH_CHECK_MEMORY helps)",
+            self.0 >> 20
+        )
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
+use crate::block::Shape;
 use crate::check::{Checker, Subject};
 use crate::dynamic::{self, Children};
 use crate::fault::Fault;
@@ -50,6 +51,9 @@ pub enum Order {
     /// Blocks and threads start, and threads go on, in an order that the number decides, on one core: the same
     /// number gives the same run. For finding kernels that depend on an order that a GPU does not promise.
     Seeded(u64),
+    /// The same order within each set of blocks that run at once, and sets on several cores: what runs at the same time
+    /// on two of them differs from run to run.
+    Varied(u64),
 }
 
 /// A kernel to run, and how.
@@ -148,7 +152,10 @@ pub(crate) struct Grid {
     /// Threads of a block in x, y and z, and in all.
     pub block: [u32; 3],
     pub threads: u32,
+    pub shape: Shape,
     pub seed: Option<u64>,
+    /// Whether the calling thread runs all.
+    is_alone: bool,
     pub spin_limit: u64,
     pub stack_bytes: usize,
     /// Whether the launch is cooperative.
@@ -193,7 +200,7 @@ impl Grid {
         let sets = blocks / u64::from(set_blocks);
         let seed = match launch.order {
             Order::Sequential => None,
-            Order::Seeded(seed) => Some(seed),
+            Order::Seeded(seed) | Order::Varied(seed) => Some(seed),
         };
         let cores = rayon::current_num_threads() as u64;
         Ok(Self {
@@ -202,7 +209,9 @@ impl Grid {
             args: launch.args.as_ptr(),
             block: launch.block,
             threads,
+            shape: Shape::new(launch.block),
             seed,
+            is_alone: matches!(launch.order, Order::Seeded(_)),
             spin_limit,
             stack_bytes,
             cooperative: launch.cooperative,
@@ -225,7 +234,7 @@ impl Grid {
     /// The number of threads of the pool that should help the calling one.
     fn helpers(&self) -> u64 {
         let threads = self.threads * self.set_blocks;
-        if self.seed.is_some() || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
+        if self.is_alone || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
             return 0;
         }
         let wanted = (self.sets - 1).min(u64::from(stacks_left() / threads));

@@ -28,6 +28,7 @@
 //! | `wait` | which threads wait, which can continue |
 //! | [`dynamic`] | kernels launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
+//! | [`redzone`] | notices writes beyond the ends of memory |
 //! | [`output`] | text that kernels print, and its capture |
 //! | [`fault`] | what can go wrong, in words |
 //! | [`check`] | finds races and wrong accesses to memory in instrumented programs |
@@ -50,6 +51,7 @@ pub mod launch;
 mod order;
 pub mod output;
 mod panics;
+pub mod redzone;
 mod registers;
 mod runner;
 mod scheduler;

@@ -1,83 +1,165 @@
 //! The orders in which blocks and threads run.
 //!
 //! The same seed gives the same order. Every order runs every block and every thread exactly once.
+//!
+//! A seeded order must cost no more than the sequential one, so that it can be the usual one. It does not shuffle: blocks
+//! start from any of them on, up or down; the warps of a block, and the lanes of a warp, in strides. A warp's lanes start
+//! one after the other, as a warp that is done frees its stacks.
 
 use std::cell::Cell;
 
-/// SplitMix64: small, fast, good enough to shuffle.
-pub(crate) struct Random(Cell<u64>);
+use crate::thread::lanes_in_warp;
+
+/// SplitMix64: small, fast, good enough.
+#[derive(Clone, Copy)]
+pub(crate) struct Random(u64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(Cell::new(seed))
+        Self(seed)
     }
 
-    pub fn reseed(&self, seed: u64) {
-        self.0.set(seed);
-    }
-
-    pub fn next(&self) -> u64 {
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 
     /// A number below `bound`, which is not zero.
-    pub fn below(&self, bound: u64) -> u64 {
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// Fills `order` with a random permutation of `0..count`.
-    pub fn shuffle(&self, order: &mut Vec<u16>, count: u32) {
-        order.clear();
-        order.extend(0..count as u16);
-        for i in (1..order.len()).rev() {
-            order.swap(i, self.below(i as u64 + 1) as usize);
-        }
     }
 }
 
-/// A permutation of `0..count` that needs no memory: `position * factor + shift mod count`.
+/// A permutation of `0..count`: a rotation, or one of the opposite order.
 pub(crate) struct Permutation {
     count: u64,
-    factor: u64,
     shift: u64,
+    is_reversed: bool,
 }
 
 impl Permutation {
     /// `0, 1, 2, …`
     pub fn identity(count: u64) -> Self {
-        Self { count, factor: 1, shift: 0 }
+        Self { count, shift: 0, is_reversed: false }
     }
 
     /// One chosen by `seed`; `count` is not zero.
     pub fn seeded(count: u64, seed: u64) -> Self {
-        let random = Random::new(seed);
-        let shift = random.below(count);
-        // Invertible exactly when the factor shares no divisor with the count; 1 always qualifies.
-        let factor = loop {
-            let candidate = 1 + random.below(count);
-            if gcd(candidate, count) == 1 {
-                break candidate % count.max(2);
-            }
-        };
-        Self { count, factor, shift }
+        let mut random = Random::new(seed);
+        Self { count, shift: random.below(count), is_reversed: random.next() & 1 == 1 }
     }
 
     /// The item at `position`, which is below the count.
+    #[inline]
     pub fn at(&self, position: u64) -> u64 {
-        if self.factor == 1 && self.shift == 0 {
-            return position;
-        }
-        let product = u128::from(position) * u128::from(self.factor) + u128::from(self.shift);
-        (product % u128::from(self.count)) as u64
+        let left = self.count - self.shift;
+        let rotated = if position >= left { position - left } else { position + self.shift };
+        if self.is_reversed { self.count - 1 - rotated } else { rotated }
     }
 }
 
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
+/// Numbers below `count`, each once, in a stride.
+#[derive(Default)]
+struct Stride {
+    count: Cell<u32>,
+    step: Cell<u32>,
+    next: Cell<u32>,
+    left: Cell<u32>,
+}
+
+impl Stride {
+    /// `count` is not zero.
+    #[inline]
+    fn begin(&self, count: u32, random: Option<u64>) {
+        let (mut next, mut step) = (0, 1);
+        if let Some(bits) = random {
+            next = ((bits & 0xffff_ffff) * u64::from(count) >> 32) as u32;
+            let bits = (bits >> 32) as u32;
+            // Those that share no divisor with the count come to all.
+            step = match count.is_power_of_two() {
+                true => (bits | 1) & (count - 1),
+                false if bits & 1 == 1 => count - 1,
+                false => 1,
+            };
+        }
+        self.count.set(count);
+        self.step.set(step);
+        self.next.set(next);
+        self.left.set(count);
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<u32> {
+        let left = self.left.get();
+        if left == 0 {
+            return None;
+        }
+        self.left.set(left - 1);
+        let number = self.next.get();
+        let (next, count) = (number + self.step.get(), self.count.get());
+        self.next.set(if next >= count { next - count } else { next });
+        Some(number)
+    }
+}
+
+/// The threads of a block that have not started, in the order in which they do.
+#[derive(Default)]
+pub(crate) struct Unstarted {
+    threads: Cell<u32>,
+    warps: Stride,
+    lanes: Stride,
+    /// The first thread of the warp that starts.
+    first: Cell<u32>,
+    random: Cell<Option<Random>>,
+}
+
+impl Unstarted {
+    /// All threads of a block.
+    pub fn begin(&self, threads: u32, random: Option<Random>) {
+        self.threads.set(threads);
+        self.random.set(random);
+        self.warps.begin(threads.div_ceil(32), self.draw());
+        self.lanes.left.set(0);
+    }
+
+    fn draw(&self) -> Option<u64> {
+        let mut random = self.random.get()?;
+        let drawn = random.next();
+        self.random.set(Some(random));
+        Some(drawn)
+    }
+
+    /// The next thread.
+    #[inline(always)]
+    pub fn next(&self) -> Option<u32> {
+        match self.lanes.take() {
+            Some(lane) => Some(self.first.get() + lane),
+            None => self.next_warp(),
+        }
+    }
+
+    #[inline(never)]
+    fn next_warp(&self) -> Option<u32> {
+        let warp = self.warps.take()?;
+        self.first.set(warp * 32);
+        self.lanes.begin(lanes_in_warp(self.threads.get(), warp), self.draw());
+        self.lanes.take().map(|lane| warp * 32 + lane)
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.lanes.left.get() == 0 && self.warps.left.get() == 0
+    }
+
+    /// Lets no other start.
+    pub fn clear(&self) {
+        self.lanes.left.set(0);
+        self.warps.left.set(0);
+    }
 }
 
 #[cfg(test)]
@@ -96,15 +178,49 @@ mod tests {
         }
     }
 
+    fn starts(threads: u32, random: Option<Random>) -> Vec<u32> {
+        let unstarted = Unstarted::default();
+        unstarted.begin(threads, random);
+        let order: Vec<u32> = std::iter::from_fn(|| unstarted.next()).collect();
+        assert!(unstarted.is_empty());
+        order
+    }
+
     #[test]
-    fn shuffles_are_permutations_and_differ_between_seeds() {
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        Random::new(1).shuffle(&mut a, 1024);
-        Random::new(2).shuffle(&mut b, 1024);
-        assert_ne!(a, b);
-        a.sort_unstable();
-        assert!(a.iter().copied().eq(0..1024));
-        Random::new(3).shuffle(&mut b, 0);
-        assert!(b.is_empty());
+    fn every_thread_starts_once() {
+        for threads in [1, 2, 31, 32, 33, 64, 100, 1000, 1023, 1024] {
+            assert!(starts(threads, None).into_iter().eq(0..threads), "{threads}");
+            for seed in 0..50 {
+                let mut order = starts(threads, Some(Random::new(seed)));
+                let warps: Vec<u32> = order.iter().map(|thread| thread / 32).collect();
+                assert_eq!(
+                    warps.chunk_by(|a, b| a == b).count() as u32,
+                    threads.div_ceil(32),
+                    "warp by warp"
+                );
+                order.sort_unstable();
+                assert!(order.into_iter().eq(0..threads), "{threads} threads, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn seeds_reverse_half_of_the_pairs() {
+        for (first, second) in [(0, 1), (30, 31), (31, 32), (5, 200), (0, 255)] {
+            let order = |seed| starts(256, Some(Random::new(seed)));
+            let is_reversed =
+                |order: &Vec<u32>| order.iter().find(|&&t| t == first || t == second) == Some(&second);
+            let reversed = (0..200).map(order).filter(is_reversed).count();
+            assert!((60..140).contains(&reversed), "{first} and {second}: {reversed} of 200");
+        }
+    }
+
+    #[test]
+    fn a_cleared_block_starts_no_thread() {
+        let unstarted = Unstarted::default();
+        unstarted.begin(100, None);
+        assert_eq!((unstarted.next(), unstarted.next(), unstarted.is_empty()), (Some(0), Some(1), false));
+        unstarted.clear();
+        assert!(unstarted.is_empty() && unstarted.next().is_none());
     }
 }

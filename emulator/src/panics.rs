@@ -1,14 +1,16 @@
 //! Keeps panics of kernels silent and remembers where they happened.
 //!
 //! The process's panic hook is replaced once, by one that calls the previous hook for every panic outside
-//! kernels. A program that sets a hook of its own later loses only the place of kernel panics, not their text.
+//! kernels and then says how to repeat the run. A program that sets a hook of its own later loses the place of kernel
+//! panics, not their text, and that note.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
 use crate::registers::registers;
+use crate::settings;
 
 thread_local! {
     /// Where the kernel on this host thread panicked, until [`describe`] fetches it.
@@ -26,9 +28,23 @@ pub(crate) fn install() {
         panic::set_hook(Box::new(move |info| {
             if !remember(info) {
                 previous(info);
+                note_seed();
             }
         }));
     });
+}
+
+/// After a panic of the program, a test's for example, says how to repeat the order in which kernels ran: once on each host
+/// thread.
+fn note_seed() {
+    thread_local! {
+        static NOTED: Cell<bool> = const { Cell::new(false) };
+    }
+    if let Some(note) = settings::seed_note()
+        && NOTED.try_with(|noted| !noted.replace(true)).unwrap_or(false)
+    {
+        eprintln!("note: the emulated device ran kernels in an order drawn at random; {note}");
+    }
 }
 
 /// Takes the panic over if a kernel caused it and it will be caught.

@@ -3,8 +3,8 @@
 //!
 //! Threads that can continue come before threads not yet started, and these before threads that spin: so a warp
 //! is done before the next begins where it can be, few stacks are in use, and a thread that spins gives way to
-//! the one it waits for. Of several blocks the first starts all its threads before the second. A seeded order
-//! chooses among all threads of all the blocks at random instead.
+//! the one it waits for. Of several blocks one starts all its threads before the next. A seeded order varies the threads
+//! and blocks that come first, and in which order threads go on that were released together.
 
 use crate::fault::Fault;
 use crate::registers::Registers;
@@ -49,7 +49,7 @@ pub(crate) fn run_set(
                     }
                 }
             }
-            Next::Done => return Ok(()),
+            Next::Done => return set.red_zones(),
             Next::Stuck => {
                 set.fail(set.deadlock());
                 break;

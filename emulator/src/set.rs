@@ -49,11 +49,10 @@ pub(crate) struct BlockSet<'g> {
     clusters_meet: Cell<bool>,
     /// The block whose threads start next, in sequential order.
     starting: Cell<usize>,
-    /// Threads not yet started, in a seeded order.
-    unstarted: Cell<u32>,
+    /// The block whose threads start first.
+    first: Cell<usize>,
     /// Threads that have queried the active lanes, and have no answer.
     askers: Cell<u32>,
-    random: Random,
     /// Set while suspended threads are being unwound.
     stopping: Cell<bool>,
     fault: RefCell<Option<Fault>>,
@@ -79,9 +78,8 @@ impl<'g> BlockSet<'g> {
                 .collect(),
             clusters_meet: Cell::new(false),
             starting: Cell::new(0),
-            unstarted: Cell::new(0),
+            first: Cell::new(0),
             askers: Cell::new(0),
-            random: Random::new(0),
             stopping: Cell::new(false),
             fault: RefCell::new(None),
             spins: Cell::new(0),
@@ -98,9 +96,11 @@ impl<'g> BlockSet<'g> {
         self.progress();
         self.unusual.set(false);
         self.queue.clear();
-        if let Some(seed) = self.grid.seed {
-            self.random.reseed(seed ^ linear.wrapping_mul(0xd6e8_feb8_6659_fd93));
-            self.unstarted.set(self.grid.threads * self.grid.set_blocks);
+        let random =
+            self.grid.seed.map(|seed| Random::new(seed ^ linear.wrapping_mul(0xd6e8_feb8_6659_fd93)));
+        self.queue.random.set(random);
+        if self.blocks.len() > 1 {
+            self.first.set(self.queue.below(self.blocks.len() as u64) as usize);
         }
         if self.clusters_meet.replace(false) {
             self.cluster_barriers.iter().for_each(ClusterBarrier::begin);
@@ -108,7 +108,9 @@ impl<'g> BlockSet<'g> {
         self.grid_barrier.begin();
         for block in &self.blocks {
             let index = self.grid.block_index(linear, block.number);
-            block.begin(self.grid, index, &self.random);
+            // Not the numbers that the queue draws.
+            let random = random.map(|_| Random::new(self.queue.below(u64::MAX)));
+            block.begin(self.grid, index, random);
             registers().with_checker(|checker| {
                 checker.begin_block(block.number, self.grid.linear_index(index), index, self.grid.threads);
             });
@@ -118,27 +120,15 @@ impl<'g> BlockSet<'g> {
     /// The body of a runner: runs threads of the block until none is left to start. Panics end here.
     pub fn run_threads(&self, block: &Block, registers: &Registers) {
         // Read once: the kernel's code could change anything, as far as the compiler knows.
-        let Grid { kernel, args, threads, block: shape, seed, .. } = *self.grid;
-        let (entry, is_seeded) = (kernel.entry, seed.is_some());
+        let Grid { kernel, args, shape, .. } = *self.grid;
+        let entry = kernel.entry;
         let result = panic::catch_unwind(AssertUnwindSafe(|| {
-            if is_seeded {
-                while self.start_seeded(block, registers) {
-                    // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety
-                    // conditions hold.
-                    unsafe { entry(args) };
-                    self.exit(block, registers.linear.get());
-                    // The scheduler chooses whether a thread starts or another continues.
-                    if self.queue.has_any() || self.blocks.len() > 1 {
-                        break;
-                    }
-                }
-            } else {
-                while block.start(threads, shape, registers) {
-                    registers.spins.set(SPIN_QUOTA);
-                    // SAFETY: as above.
-                    unsafe { entry(args) };
-                    self.exit(block, registers.linear.get());
-                }
+            while block.start(shape, registers) {
+                registers.spins.set(SPIN_QUOTA);
+                // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety conditions
+                // hold.
+                unsafe { entry(args) };
+                self.exit(block, registers.linear.get());
             }
         }));
         if let Err(payload) = result {
@@ -155,22 +145,21 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Makes the registers those of the block's next thread in the seeded order; `false` when all have started.
-    fn start_seeded(&self, block: &Block, registers: &Registers) -> bool {
-        let any = block.start_seeded(self.grid, registers);
-        if any {
-            self.unstarted.set(self.unstarted.get() - 1);
-            registers.spins.set(self.spin_quota());
-        }
-        any
-    }
-
     /// Counts the thread out; whatever waited for it alone continues, or fails.
-    #[inline]
+    #[inline(always)]
     fn exit(&self, block: &Block, linear: u32) {
         let alive = block.leave();
         self.spins.set(0);
-        if let Some((waiter, call)) = block.warps.exit(linear) {
+        let waits = block.warps.exit(linear);
+        if waits || block.barrier.is_complete(alive) || self.unusual.get() {
+            self.exit_for_others(block, linear, alive);
+        }
+    }
+
+    /// The part of an exit that others wait for.
+    #[inline(never)]
+    fn exit_for_others(&self, block: &Block, linear: u32, alive: u32) {
+        if let Some((waiter, call)) = block.warps.waits_for(linear) {
             self.fail(self.exited_lane(block, waiter, call.operation, call.mask, linear % 32, call.location));
         }
         if block.barrier.is_complete(alive) {
@@ -251,7 +240,7 @@ impl<'g> BlockSet<'g> {
         unsafe { &*saved.yielder() }.suspend(Progress::Suspended);
         registers.restore(saved);
         registers.enter(block);
-        registers.spins.set(self.spin_quota());
+        registers.spins.set(SPIN_QUOTA);
         if self.stopping.get() {
             panic::resume_unwind(Box::new(Stopped));
         }
@@ -280,7 +269,7 @@ impl<'g> BlockSet<'g> {
 
     /// Lets others run while the thread spins, and fails when it has spun for too long.
     pub fn spin(&self, block: &Block, registers: &Registers, location: &'static Location<'static>) {
-        registers.spins.set(self.spin_quota());
+        registers.spins.set(SPIN_QUOTA);
         if self.is_unwinding() {
             return;
         }
@@ -299,53 +288,28 @@ impl<'g> BlockSet<'g> {
             }
         }
         self.suspend(block, registers);
-    }
-
-    fn spin_quota(&self) -> u32 {
-        match self.grid.seed {
-            None => SPIN_QUOTA,
-            Some(_) => 1 + self.random.below(u64::from(2 * SPIN_QUOTA)) as u32,
+        if self.grid.seed.is_some() {
+            registers.spins.set(1 + self.queue.below(u64::from(2 * SPIN_QUOTA)) as u32);
         }
     }
 
     /// The scheduler's next step.
     #[inline(always)]
     pub fn next(&self) -> Next {
-        if self.grid.seed.is_some() {
-            return self.next_seeded();
-        }
         if let Some(runner) = self.queue.ready.borrow_mut().pop_front() {
             return Next::Resume(runner);
         }
         loop {
-            let at = self.starting.get();
-            match self.blocks.get(at) {
-                Some(block) if block.has_unstarted(self.grid) => return Next::Start(at),
-                Some(_) => self.starting.set(at + 1),
-                None => return self.next_of_waiting(),
+            let (at, first) = (self.starting.get(), self.first.get());
+            if at == self.blocks.len() {
+                return self.next_of_waiting();
             }
-        }
-    }
-
-    fn next_seeded(&self) -> Next {
-        let mut ready = self.queue.ready.borrow_mut();
-        let mut spinning = self.queue.spinning.borrow_mut();
-        let unstarted = self.unstarted.get() as usize;
-        if ready.is_empty() && unstarted == 0 {
-            drop((ready, spinning));
-            return self.next_of_waiting();
-        }
-        let choice = self.random.below((ready.len() + unstarted + spinning.len()) as u64) as usize;
-        if choice < ready.len() {
-            Next::Resume(ready.swap_remove_back(choice).expect("the queue is longer"))
-        } else if choice < ready.len() + unstarted {
-            let blocks = self.blocks.len();
-            let first = if blocks == 1 { 0 } else { self.random.below(blocks as u64) as usize };
-            let at = (first..first + blocks).map(|at| at % blocks);
-            let block = { at }.find(|&at| self.blocks[at].has_unstarted(self.grid));
-            Next::Start(block.expect("a block has threads to start"))
-        } else {
-            Next::Resume(spinning.pop_front().expect("the queue is not empty").runner)
+            let number =
+                if at + first >= self.blocks.len() { at + first - self.blocks.len() } else { at + first };
+            if self.blocks[number].has_unstarted() {
+                return Next::Start(number);
+            }
+            self.starting.set(at + 1);
         }
     }
 
@@ -371,8 +335,7 @@ impl<'g> BlockSet<'g> {
     }
 
     fn close(&self) {
-        self.unstarted.set(0);
-        self.blocks.iter().for_each(|block| block.close(self.grid));
+        self.blocks.iter().for_each(Block::close);
     }
 
     /// Records what went wrong, if nothing has before; no further thread starts.

@@ -5,17 +5,24 @@
 //! | `WARPSMITH_EMULATOR_STACK` | stack of a GPU thread in bytes, at most 1073741824 | 262144 |
 //! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block, with none of its threads getting anywhere, after which the block counts as stuck; when every running block is, the launch fails | 268435456 |
 //!
-//! Both are read once, at the first launch. A value that is not a number, or is too large, makes launches fail with
+//! | `WARPSMITH_EMULATOR_SEED` | the [order](crate::Order) of launches for which the program chooses none ([`order`]): a number, or `off` for the sequential one | drawn at random for each process; sequential under `warpsmith check` |
+//!
+//! They are read once, at the first launch. A value that is none of these, or is too large, makes launches fail with
 //! a text that names the variable.
 //!
 //! A kernel that uses more stack than it has, through deep recursion or large local arrays, runs into a guard
 //! page and the process ends with a segmentation fault; a larger `WARPSMITH_EMULATOR_STACK` is the remedy.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::check;
+use crate::launch::Order;
+
 const STACK: &str = "WARPSMITH_EMULATOR_STACK";
 const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";
+const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
 /// Large enough for formatting in debug builds; only the pages that are touched take memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
@@ -42,6 +49,7 @@ pub(crate) fn settings() -> Result<Settings, String> {
     static SETTINGS: OnceLock<Result<Settings, String>> = OnceLock::new();
     let mut settings = SETTINGS
         .get_or_init(|| {
+            seed(std::env::var(SEED).ok())?;
             Ok(Settings {
                 stack_bytes: number(STACK, std::env::var(STACK).ok(), DEFAULT_STACK, MOST_STACK)? as usize,
                 spin_limit: number(SPIN_LIMIT, std::env::var(SPIN_LIMIT).ok(), DEFAULT_SPIN_LIMIT, u64::MAX)?,
@@ -53,6 +61,45 @@ pub(crate) fn settings() -> Result<Settings, String> {
         settings.spin_limit = limit;
     }
     Ok(settings)
+}
+
+/// What a process without a seed of its own draws, so that each run has another order.
+static DRAWN: OnceLock<u64> = OnceLock::new();
+
+/// The order of launches for which the program chooses none, by the environment.
+pub fn order() -> Order {
+    match seed(std::env::var(SEED).ok()) {
+        Ok(Seed::Of(seed)) => Order::Seeded(seed),
+        Ok(Seed::Drawn) if !check::is_on() => {
+            // Six digits can be typed.
+            Order::Varied(*DRAWN.get_or_init(|| RandomState::new().hash_one(std::process::id()) % 1_000_000))
+        }
+        // Launches fail with what is wrong.
+        Ok(Seed::Drawn | Seed::Off) | Err(_) => Order::Sequential,
+    }
+}
+
+/// How to repeat the order of this process, if its launches have one that was drawn.
+pub fn seed_note() -> Option<String> {
+    DRAWN.get().map(|seed| format!("seed {seed}: run again with {SEED}={seed}"))
+}
+
+/// A value of the variable.
+#[derive(Debug, PartialEq)]
+enum Seed {
+    Drawn,
+    Off,
+    Of(u64),
+}
+
+fn seed(value: Option<String>) -> Result<Seed, String> {
+    match value.as_deref().map(str::trim) {
+        None | Some("") => Ok(Seed::Drawn),
+        Some("off") => Ok(Seed::Off),
+        Some(text) => text.parse().map(Seed::Of).map_err(|_| {
+            format!("{SEED} is `{text}`: give a whole number, or `off` for the sequential order")
+        }),
+    }
 }
 
 fn number(name: &str, value: Option<String>, default: u64, most: u64) -> Result<u64, String> {
@@ -79,6 +126,19 @@ mod tests {
         for bad in ["", "0", "-1", "1e30", "64K", "10000", "99999999999999999999999"] {
             let text = number("X", Some(bad.into()), 7, 9999).unwrap_err();
             assert!(text.contains(&format!("X is `{bad}`")), "{text}");
+        }
+    }
+
+    #[test]
+    fn seeds_are_numbers_or_off() {
+        assert_eq!(seed(None), Ok(Seed::Drawn));
+        assert_eq!(seed(Some(" ".into())), Ok(Seed::Drawn));
+        assert_eq!(seed(Some("off".into())), Ok(Seed::Off));
+        assert_eq!(seed(Some("0".into())), Ok(Seed::Of(0)));
+        assert_eq!(seed(Some(u64::MAX.to_string())), Ok(Seed::Of(u64::MAX)));
+        for bad in ["-1", "on", "1.5", "18446744073709551616"] {
+            let text = seed(Some(bad.into())).unwrap_err();
+            assert!(text.contains(&format!("{SEED} is `{bad}`")), "{text}");
         }
     }
 

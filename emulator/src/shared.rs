@@ -1,7 +1,8 @@
 //! Shared memory of a block.
 //!
 //! Every block finds its shared memory filled with [`POISON`], so that a kernel that reads before it writes
-//! shows. Static memory is identified by its place in the source; each block has its own copy.
+//! shows. Static memory is identified by its place in the source; each block has its own copy. Around each piece are
+//! [red zones](redzone), which are compared with their pattern when a block is done.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -9,6 +10,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::check;
+use crate::redzone::{self, Damage};
 use crate::registers::{registers, running};
 
 /// The value of every byte of shared memory at the start of a block.
@@ -25,8 +27,9 @@ pub const DYNAMIC_ALIGN: usize = 128;
 ///
 /// # Panics
 /// Outside a kernel; when the block's static memory exceeds [`STATIC_LIMIT`]; when `align` is no power of two.
+#[track_caller]
 pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
-    running("static_memory").block().shared.site(site, bytes, align)
+    running("static_memory").block().shared.static_array(site, bytes, align, Location::caller())
 }
 
 /// The block's dynamic shared memory, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. Without
@@ -37,6 +40,23 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
 pub fn dynamic_memory() -> *mut u8 {
     let registers = running("dynamic_memory");
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
+}
+
+/// The block's memory for an array whose length comes with the launch, which begins `offset` bytes after the begin of the
+/// block's dynamic memory on a GPU. Here each has memory of its own, so that an access beyond one is not within the next.
+/// `site` is as for [`static_memory`].
+///
+/// # Panics
+/// Outside a kernel; when the launch requested less dynamic memory than up to the end of the array.
+#[track_caller]
+pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -> *mut u8 {
+    let registers = running("dynamic_array");
+    let (end, requested) = (bytes.saturating_add(offset as usize), registers.shared_bytes.get());
+    assert!(
+        end <= requested as usize,
+        "the shared arrays of the kernel need {end} bytes of dynamic shared memory or more, the launch requested {requested}"
+    );
+    registers.block().shared.site(site, layout_of(bytes, align), Location::caller()).0
 }
 
 /// The address that `pointer`, which points into shared memory of the calling block or to its end, has in block
@@ -94,7 +114,7 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
 
 /// A piece of shared memory that every block has, at an address of its own.
 enum Place {
-    Site { key: *const u8, layout: Layout },
+    Site { key: *const u8, layout: Layout, location: &'static Location<'static> },
     Dynamic { bytes: usize },
 }
 
@@ -116,53 +136,84 @@ pub(crate) struct Shared {
     dynamic_ready: Cell<*mut u8>,
     /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
+    /// Whether any block has requested a piece since this was made.
+    is_used: Cell<bool>,
+    /// Whether this block has requested any of `sites`.
+    has_sites: Cell<bool>,
 }
 
 struct Site {
     key: *const u8,
+    /// Where it was first requested.
+    location: &'static Location<'static>,
     memory: Memory,
     /// Whether this block has requested it.
     ready: bool,
+}
+
+impl Site {
+    #[inline]
+    fn damage(&self) -> Option<String> {
+        let damage = self.memory.damage()?;
+        let (bytes, location) = (self.memory.layout.size(), self.location);
+        Some(damage.of(format_args!("a shared array of {bytes} bytes ({location})")))
+    }
 }
 
 impl Shared {
     /// Prepares for the next block.
     pub fn begin_block(&self) {
         self.dynamic_ready.set(ptr::null_mut());
-        if self.static_bytes.replace(0) != 0 {
+        self.static_bytes.set(0);
+        if self.has_sites.replace(false) {
             self.sites.borrow_mut().iter_mut().for_each(|site| site.ready = false);
         }
     }
 
-    fn site(&self, key: *const u8, bytes: usize, align: usize) -> *mut u8 {
-        let layout =
-            Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment");
-        let mut sites = self.sites.borrow_mut();
-        let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
-        let index = found.unwrap_or_else(|| {
-            sites.push(Site { key, memory: Memory::new(layout), ready: false });
-            sites.len() - 1
-        });
-        let site = &mut sites[index];
-        if !site.ready {
-            site.ready = true;
-            site.memory.poison();
-            let total = self.static_bytes.get() + layout.size();
+    fn static_array(
+        &self,
+        key: *const u8,
+        bytes: usize,
+        align: usize,
+        location: &'static Location<'static>,
+    ) -> *mut u8 {
+        let (address, is_new) = self.site(key, layout_of(bytes, align), location);
+        if is_new {
+            let total = self.static_bytes.get() + bytes.max(1);
             self.static_bytes.set(total);
             assert!(
                 total <= STATIC_LIMIT,
                 "the block needs {total} bytes of static shared memory, a GPU has {STATIC_LIMIT}: use dynamic shared memory"
             );
         }
-        site.memory.address.as_ptr()
+        address
+    }
+
+    /// The memory of a site, and whether this block has not requested it before.
+    fn site(&self, key: *const u8, layout: Layout, location: &'static Location<'static>) -> (*mut u8, bool) {
+        let mut sites = self.sites.borrow_mut();
+        let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
+        let index = found.unwrap_or_else(|| {
+            self.is_used.set(true);
+            sites.push(Site { key, location, memory: Memory::new(layout), ready: false });
+            sites.len() - 1
+        });
+        let site = &mut sites[index];
+        let is_new = !site.ready;
+        if is_new {
+            site.ready = true;
+            self.has_sites.set(true);
+            site.memory.poison();
+        }
+        (site.memory.address.as_ptr(), is_new)
     }
 
     /// The piece that `pointer` points into, or else to the end of, among those the block has requested, and how far.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
-        let sites = sites.iter().filter(|site| site.ready).map(|Site { key, memory, .. }| {
+        let sites = sites.iter().filter(|site| site.ready).map(|Site { key, location, memory, .. }| {
             (
-                Place::Site { key: *key, layout: memory.layout },
+                Place::Site { key: *key, layout: memory.layout, location },
                 memory.address.as_ptr().addr(),
                 memory.layout.size(),
             )
@@ -183,10 +234,27 @@ impl Shared {
         at_end
     }
 
+    /// What has been overwritten around a piece, in words.
+    pub fn damage(&self) -> Option<String> {
+        let damage = self.sites.borrow().iter().find_map(Site::damage);
+        damage.or_else(|| {
+            let dynamic = self.dynamic.borrow();
+            let memory = dynamic.as_ref()?;
+            let bytes = memory.layout.size();
+            Some(memory.damage()?.of(format_args!("the dynamic shared memory of {bytes} bytes")))
+        })
+    }
+
+    /// Whether any block has requested a piece since this was made.
+    #[inline(always)]
+    pub fn is_used(&self) -> bool {
+        self.is_used.get()
+    }
+
     /// Where this block has a piece.
     fn address(&self, place: Place) -> *mut u8 {
         match place {
-            Place::Site { key, layout } => self.site(key, layout.size(), layout.align()),
+            Place::Site { key, layout, location } => self.site(key, layout, location).0,
             Place::Dynamic { bytes } => self.dynamic(bytes),
         }
     }
@@ -195,16 +263,22 @@ impl Shared {
         if !self.dynamic_ready.get().is_null() {
             return self.dynamic_ready.get();
         }
-        let layout = Layout::from_size_align(bytes.max(1), DYNAMIC_ALIGN).expect("the launch was checked");
+        let layout = Layout::from_size_align(bytes, DYNAMIC_ALIGN).expect("the launch was checked");
         let mut dynamic = self.dynamic.borrow_mut();
         let memory = dynamic.get_or_insert_with(|| Memory::new(layout));
         memory.poison();
+        self.is_used.set(true);
         self.dynamic_ready.set(memory.address.as_ptr());
         memory.address.as_ptr()
     }
 }
 
-/// Bytes that kernels reach through raw pointers; with red zones around them in a launch that is checked.
+/// The layout of an array: of one byte, if it has no elements.
+fn layout_of(bytes: usize, align: usize) -> Layout {
+    Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
+}
+
+/// Bytes that kernels reach through raw pointers, with red zones around them.
 struct Memory {
     address: NonNull<u8>,
     layout: Layout,
@@ -214,19 +288,24 @@ struct Memory {
 }
 
 impl Memory {
-    /// `layout` has a size.
     fn new(layout: Layout) -> Self {
         let is_checked = !registers().checker.get().is_null();
-        let (whole, before) = if is_checked {
-            check::with_red_zones(layout).expect("shared memory is small")
-        } else {
-            (layout, 0)
-        };
+        let around = if is_checked { check::with_red_zones(layout) } else { redzone::around(layout) };
+        let (whole, before) = around.expect("shared memory is small");
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc(whole) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));
         // SAFETY: within the allocation.
-        Self { address: unsafe { start.add(before) }, layout, whole, before }
+        let address = unsafe { start.add(before) };
+        // SAFETY: the zones were just allocated; those of a launch that is checked are larger.
+        unsafe { redzone::paint(address.as_ptr(), layout.size()) };
+        Self { address, layout, whole, before }
+    }
+
+    /// What has been overwritten around it.
+    fn damage(&self) -> Option<Damage> {
+        // SAFETY: `new` has allocated and painted the zones.
+        unsafe { redzone::damage(self.address.as_ptr(), self.layout.size()) }
     }
 
     fn poison(&mut self) {

@@ -1,8 +1,10 @@
 //! Threads that wait, and the queue of those that can continue.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
+
+use crate::order::Random;
 
 /// A thread that waits.
 #[derive(Clone, Copy)]
@@ -20,6 +22,8 @@ pub(crate) struct Queue {
     pub ready: RefCell<VecDeque<u32>>,
     /// Threads that wait for memory to change: they continue when no other can.
     pub spinning: RefCell<VecDeque<Waiter>>,
+    /// What varies the order; `None` in the sequential one.
+    pub random: Cell<Option<Random>>,
 }
 
 impl Queue {
@@ -27,12 +31,31 @@ impl Queue {
         self.ready.borrow_mut().push_back(runner);
     }
 
-    pub fn for_each_spinning(&self, visit: impl FnMut(&Waiter)) {
-        self.spinning.borrow().iter().for_each(visit);
+    /// Makes threads ready that waited together: in the order in which they came, or in the opposite one.
+    pub fn release(&self, runners: impl DoubleEndedIterator<Item = u32>) {
+        let mut ready = self.ready.borrow_mut();
+        if self.draws(2) { ready.extend(runners.rev()) } else { ready.extend(runners) }
     }
 
-    pub fn has_any(&self) -> bool {
-        !self.ready.borrow().is_empty() || !self.spinning.borrow().is_empty()
+    /// Draws whether to deviate from the sequential order, which happens once in `times`, a power of two.
+    #[inline]
+    pub fn draws(&self, times: u64) -> bool {
+        let Some(mut random) = self.random.get() else { return false };
+        let drawn = random.next();
+        self.random.set(Some(random));
+        drawn & (times - 1) == 0
+    }
+
+    /// A number below `bound`; 0 in the sequential order.
+    pub fn below(&self, bound: u64) -> u64 {
+        let Some(mut random) = self.random.get() else { return 0 };
+        let drawn = random.below(bound);
+        self.random.set(Some(random));
+        drawn
+    }
+
+    pub fn for_each_spinning(&self, visit: impl FnMut(&Waiter)) {
+        self.spinning.borrow().iter().for_each(visit);
     }
 
     pub fn clear(&self) {

@@ -96,20 +96,18 @@ impl Warps {
         self.exited[warp as usize].get()
     }
 
-    /// Records that a thread has exited. Returns a thread that waits for it in an exchange, if there is one.
-    #[inline]
-    pub fn exit(&self, linear: u32) -> Option<(u32, Call)> {
+    /// Records that a thread has exited. Returns whether lanes of its warp wait in an exchange.
+    #[inline(always)]
+    pub fn exit(&self, linear: u32) -> bool {
         let warp = (linear / 32) as usize % WARPS;
-        let bit = 1 << (linear % 32);
-        self.exited[warp].set(self.exited[warp].get() | bit);
-        match self.waiting[warp].get() {
-            0 => None,
-            waiting => self.waits_for(warp as u32, waiting, bit),
-        }
+        self.exited[warp].set(self.exited[warp].get() | 1 << (linear % 32));
+        self.waiting[warp].get() != 0
     }
 
-    #[cold]
-    fn waits_for(&self, warp: u32, waiting: u32, bit: u32) -> Option<(u32, Call)> {
+    /// A thread that waits in an exchange for this one of its warp.
+    pub fn waits_for(&self, linear: u32) -> Option<(u32, Call)> {
+        let (warp, bit) = (linear / 32, 1 << (linear % 32));
+        let waiting = self.waiting[warp as usize].get();
         let calls = self.calls.borrow();
         lanes(waiting)
             .map(|lane| (warp * 32 + lane, calls[(warp * 32 + lane) as usize]))
@@ -157,10 +155,10 @@ impl Warps {
             let call = &mut calls[thread as usize];
             values.values[lane as usize] = call.value;
             call.done = index as u32;
-            if thread != linear {
-                queue.push_ready(call.runner);
-            }
         }
+        let others = needed & !(1 << (linear % 32));
+        let others = (0..32).filter(|lane| others >> lane & 1 == 1);
+        queue.release(others.map(|lane| calls[(warp * 32 + lane) as usize].runner));
         let entry = Done { values, readers: needed };
         if index == done.len() { done.push(entry) } else { done[index] = entry }
     }

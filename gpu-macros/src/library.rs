@@ -1,4 +1,8 @@
 //! The path of gpu-std in the crate that a macro expands in: the manifest may rename it, or have the facade only.
+//!
+//! Of the manifest, this reads the tables of dependencies. The crate `proc-macro-crate` does the same, but brings 8 crates
+//! that every clean build would compile twice, for the host and beside the device's kernels, and starts cargo for each
+//! crate that expands a macro.
 
 use std::path::Path;
 
@@ -65,7 +69,7 @@ struct Dependency {
     is_inherited: bool,
 }
 
-/// All dependencies of a manifest: of what cargo accepts, the forms that stand in one line or in a table of their own.
+/// All dependencies of a manifest.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let mut all: Vec<Dependency> = Vec::new();
     let mut of = |name: &str, key: &str, value: &str| {
@@ -82,7 +86,8 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     };
     // The table that the lines belong to: all dependencies, or one.
     let mut table: Option<Option<String>> = None;
-    for line in manifest.lines().map(|line| line.split(" #").next().unwrap_or_default().trim()) {
+    for line in split(manifest, '\n') {
+        let line = line.trim();
         if let Some(header) = line.strip_prefix('[') {
             let header = header.trim_end_matches(']').trim();
             let last = header.rsplit('.').next().unwrap_or_default();
@@ -104,15 +109,44 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
                 Some((name, key)) => of(name, key, value),
                 None => {
                     of(key, "", "");
-                    let fields = value.trim().trim_start_matches('{').trim_end_matches('}').split(',');
-                    fields
-                        .filter_map(|field| field.split_once('='))
-                        .for_each(|(field, value)| of(key, field, value));
+                    let inside = value.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+                    for field in split(inside.unwrap_or_default(), ',') {
+                        field.split_once('=').into_iter().for_each(|(field, value)| of(key, field, value));
+                    }
                 }
             },
         }
     }
     all
+}
+
+/// The parts of a TOML text between those `separator`s that are in no brackets and no string; without comments.
+fn split(toml: &str, separator: char) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let (mut depth, mut quote, mut chars) = (0_usize, None, toml.chars());
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            ('#', None) => {
+                chars = chars.as_str().trim_start_matches(|c| c != '\n').chars();
+                continue;
+            }
+            ('"' | '\'', None) => quote = Some(c),
+            (_, Some(open)) if c == open => quote = None,
+            ('\\', Some('"')) => {
+                chars.next();
+                continue;
+            }
+            ('[' | '{', None) => depth += 1,
+            (']' | '}', None) => depth = depth.saturating_sub(1),
+            (_, None) if c == separator && depth == 0 => {
+                parts.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        parts.last_mut().expect("the list begins with one").push(c);
+    }
+    parts
 }
 
 /// Replaces each `::gpu_std` in `tokens`.
@@ -176,6 +210,13 @@ mod tests {
             ("[dependencies]\ndevice = { workspace = true, features = [\"glam\"] }\n", Some("device")),
             ("[target.'cfg(unix)'.dependencies]\ng = { package = \"gpu-std\" }\n", Some("g")),
             ("[dev-dependencies]\ngpu-std.workspace = true\n", Some("gpu_std")),
+            (
+                "[dependencies]\ng = { features = [\n  \"glam\", # and , or }\n  \"a\"\n], package = \"gpu-std\" }\n",
+                Some("g"),
+            ),
+            ("[dependencies]\na = { features = [\"b, package = 'gpu-std'\"] }\n", None),
+            ("[package]\ndescription = \"\"\"\n[dependencies]\ngpu-std = '1'\n\"\"\"\n", None),
+            ("[dependencies] # all\n'gpu-std' = '1'# \"quoted\n", Some("gpu_std")),
             ("[package]\nname = \"gpu-std\"\n[dependencies]\nserde = \"1\"\n", None),
             ("[dependencies]\ngpu-std = { package = \"another\" }\n", None),
         ] {

@@ -5,7 +5,7 @@
 /// exactly when it is negative or too large.
 pub const MAX_SIDE: usize = i32::MAX as usize;
 
-/// Width, height and row pitch of a view, in elements: element (x, y) is `y * pitch + x` after the first.
+/// Width, height and row pitch of a view, in elements: element `[row, column]` is `row * pitch + column` after the first.
 ///
 /// The width is at most the pitch, and all are at most [`MAX_SIDE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,18 +51,18 @@ impl Extents2 {
 
     /// Elements from the first to the last, with those between rows.
     pub const fn span(self) -> usize {
-        if self.is_empty() { 0 } else { self.offset(self.width - 1, self.height - 1) + 1 }
+        if self.is_empty() { 0 } else { self.offset([self.height - 1, self.width - 1]) + 1 }
     }
 
-    /// The place of element (x, y), from the first.
+    /// The place of element `[row, column]`, from the first.
     #[inline(always)]
-    pub const fn offset(self, x: u32, y: u32) -> usize {
-        y as usize * self.pitch as usize + x as usize
+    pub const fn offset(self, [row, column]: [u32; 2]) -> usize {
+        row as usize * self.pitch as usize + column as usize
     }
 }
 
-/// Width, height, depth, row pitch (elements) and rows from plane to plane of a view: element (x, y, z) is
-/// `(z * rows + y) * pitch + x` after the first.
+/// Width, height, depth, row pitch (elements) and rows from plane to plane of a view: element `[plane, row, column]` is
+/// `(plane * rows + row) * pitch + column` after the first.
 ///
 /// The width is at most the pitch, the height at most the rows, all are at most [`MAX_SIDE`], and `depth * rows` is
 /// below 2^32.
@@ -127,7 +127,7 @@ impl Extents3 {
 
     /// Elements from the first to the last, with those between rows and planes.
     pub const fn span(self) -> usize {
-        if self.is_empty() { 0 } else { self.offset(self.width - 1, self.height - 1, self.depth - 1) + 1 }
+        if self.is_empty() { 0 } else { self.offset([self.depth - 1, self.height - 1, self.width - 1]) + 1 }
     }
 
     /// The extents of a plane.
@@ -136,11 +136,11 @@ impl Extents3 {
         Extents2 { width: self.width, height: self.height, pitch: self.pitch }
     }
 
-    /// The place of element (x, y, z), from the first.
+    /// The place of element `[plane, row, column]`, from the first.
     #[inline(always)]
-    pub const fn offset(self, x: u32, y: u32, z: u32) -> usize {
-        let row = z.wrapping_mul(self.rows).wrapping_add(y);
-        row as usize * self.pitch as usize + x as usize
+    pub const fn offset(self, [plane, row, column]: [u32; 3]) -> usize {
+        let row = plane.wrapping_mul(self.rows).wrapping_add(row);
+        row as usize * self.pitch as usize + column as usize
     }
 }
 
@@ -224,10 +224,10 @@ mod tests {
     fn extents_have_places_and_a_span() {
         let plane = Extents2::new(5, 3, 8).unwrap();
         assert_eq!((plane.width(), plane.height(), plane.pitch()), (5, 3, 8));
-        assert_eq!((plane.offset(4, 2), plane.span()), (20, 21));
+        assert_eq!((plane.offset([2, 4]), plane.span()), (20, 21));
         assert_eq!(Extents2::new(0, 3, 8).unwrap().span(), 0);
         let volume = Extents3::new([5, 3, 2], 8, 4).unwrap();
-        assert_eq!((volume.offset(4, 2, 1), volume.span()), (52, 53));
+        assert_eq!((volume.offset([1, 2, 4]), volume.span()), (52, 53));
         assert_eq!(Extents3::new([5, 0, 2], 8, 4).unwrap().span(), 0);
         let large = Extents2::new(MAX_SIDE, MAX_SIDE, MAX_SIDE).unwrap();
         assert_eq!(large.span(), MAX_SIDE * MAX_SIDE);

@@ -127,8 +127,8 @@ pub struct KernelRecord {
     pub panics: &'static [PanicPlace],
 }
 
-/// A panic that a kernel can reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A panic that a kernel can reach, on one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PanicPlace {
     /// The source file, as the compiler names it; empty where the place is not known.
     pub file: &'static str,
@@ -138,6 +138,19 @@ pub struct PanicPlace {
     pub column: u32,
     /// What goes wrong, for example `index out of bounds`.
     pub what: &'static str,
+    /// The calls that lead to the place, from the innermost to that in the kernel; empty where the place is in the kernel.
+    pub calls: &'static [CallPlace],
+}
+
+/// A call that leads to a panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallPlace {
+    /// The source file, as the compiler names it.
+    pub file: &'static str,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
 }
 
 /// The origin of a kernel.

@@ -9,7 +9,8 @@ use crate::limits::LaunchBounds;
 ///
 /// `args` points to one pointer per machine parameter, in order, exactly as `cuLaunchKernel` takes them: a
 /// by-value parameter is one machine parameter; a slice or a disjoint view is two, a pointer and a `usize`
-/// length, or a pointer and [`Extents2`] or [`Extents3`]; a raw pointer is one.
+/// length, or a pointer and [`Extents2`] or [`Extents3`]; a raw pointer is one, and so is the `usize` length of a shared
+/// array.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
 /// One instance of a kernel: what to load, what to pass, and what it may not exceed.
@@ -35,6 +36,10 @@ pub struct KernelInfo {
     pub block: Option<[u32; 3]>,
     /// The cluster that every launch must have, as `cluster(2, 1)` says.
     pub cluster: Option<[u32; 3]>,
+    /// Bytes of shared memory that its parameters `Shared<[T; N]>` and `DoubleBuffer<[T; N]>` take of a block, whatever the
+    /// launch; `shared_array!` in its body takes more. What its parameters `Shared<[T]>` take comes with the launch:
+    /// [`Self::has_dynamic_shared`].
+    pub static_shared: u32,
     /// The shapes in which the indices of its mutable views belong to one thread each.
     pub claims: Claims,
     /// Bytes of stack that each thread needs, as `stack = BYTES` says; `None` leaves it to what the builder finds.
@@ -103,6 +108,7 @@ impl KernelInfo {
             launch_bounds: None,
             block: None,
             cluster: None,
+            static_shared: 0,
             claims: Claims::Any,
             stack: None,
             min_arch: 0,
@@ -110,6 +116,11 @@ impl KernelInfo {
             cooperative: false,
             dependent: false,
         }
+    }
+
+    /// Whether it has arrays in shared memory whose lengths come with the launch, `Shared<[T]>` or `DoubleBuffer<[T]>`.
+    pub fn has_dynamic_shared(&self) -> bool {
+        self.params.iter().any(|param| param.kind == ParamKind::Shared)
     }
 
     /// The type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
@@ -249,6 +260,8 @@ pub enum ParamKind {
     Slice3 = 7,
     /// A disjoint mutable view in three dimensions: a device pointer and [`Extents3`].
     SliceMut3 = 8,
+    /// An array in dynamic shared memory: a length in elements, see [`SharedLen`](crate::SharedLen).
+    Shared = 9,
 }
 
 /// Size and alignment in bytes of what a launch passes at a time.
@@ -268,7 +281,7 @@ impl MachineParam {
 
 impl ParamKind {
     /// All kinds, by their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Value,
         Self::Slice,
         Self::SliceMut,
@@ -278,6 +291,7 @@ impl ParamKind {
         Self::SliceMut2,
         Self::Slice3,
         Self::SliceMut3,
+        Self::Shared,
     ];
 
     /// The number of machine parameters.
@@ -298,7 +312,7 @@ impl ParamKind {
         let word = MachineParam::of::<u64>();
         let second = match self {
             Self::Value => return (MachineParam { size, align }, None),
-            Self::Pointer | Self::PointerMut => None,
+            Self::Pointer | Self::PointerMut | Self::Shared => None,
             Self::Slice | Self::SliceMut => Some(word),
             Self::Slice2 | Self::SliceMut2 => Some(MachineParam::of::<Extents2>()),
             Self::Slice3 | Self::SliceMut3 => Some(MachineParam::of::<Extents3>()),

@@ -11,6 +11,7 @@
 //! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
 //! | [`limits`] | the launches that a kernel can have |
 //! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
+//! | [`shared`] | the length of a shared array that comes with a launch |
 //! | [`mailbox`] | where a panicking kernel leaves its message for the host |
 #![no_std]
 #![deny(missing_docs)]
@@ -21,6 +22,7 @@ pub mod kernel;
 pub mod limits;
 pub mod mailbox;
 pub mod param;
+pub mod shared;
 
 pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
@@ -29,3 +31,4 @@ pub use kernel::{
 };
 pub use limits::{LaunchBounds, LaunchLimits};
 pub use mailbox::Mailbox;
+pub use shared::SharedLen;

@@ -30,15 +30,19 @@
 //!    therefore never overlap.
 
 mod claims;
+mod strides;
 mod tiles;
 mod views;
 
-use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
 pub use gpu_spec::Claims;
 
-pub use self::claims::{GridStride2d, Unique2d, Unique3d, grid_stride_2d, unique_2d, unique_3d};
+pub use self::claims::{Unique2d, Unique3d, unique_2d, unique_3d};
+pub(crate) use self::strides::Claim;
+pub use self::strides::{
+    GridStride, GridStride2d, GridStride3d, PlaceStride, grid_stride, grid_stride_2d, grid_stride_3d,
+};
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::thread;
@@ -51,13 +55,17 @@ pub struct UniqueIndex {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl UniqueIndex {
+impl Claim for UniqueIndex {
+    type Place = usize;
+
     /// The index belongs to this thread: index modulo the launch size is the thread's linear index.
     #[inline(always)]
-    fn new(index: usize) -> Self {
+    fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
     }
+}
 
+impl UniqueIndex {
     /// The index.
     #[inline(always)]
     pub fn get(self) -> usize {
@@ -119,60 +127,14 @@ fn linear_in_launch() -> usize {
 /// views are all of one.
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
-    UniqueIndex::new(linear_in_launch())
+    UniqueIndex::at(linear_in_launch())
 }
-
-/// Divides `0..len` among all threads of the launch, however many there are: thread t gets t, t + S, t + 2S, …
-/// for S threads.
-///
-/// ```
-/// use gpu_std::prelude::*;
-///
-/// #[kernel]
-/// fn double(mut data: DisjointMut<u32>) {
-///     for i in thread::grid_stride(data.len()) {
-///         if let Some(x) = data.get_mut(i) {
-///             *x *= 2;
-///         }
-///     }
-/// }
-/// ```
-#[inline(always)]
-pub fn grid_stride(len: usize) -> GridStride {
-    GridStride { next: linear_in_launch(), step: thread::launch_size(), len, _of_this_thread: PhantomData }
-}
-
-/// The indices that [`grid_stride`] gives to a thread.
-#[derive(Debug)]
-pub struct GridStride {
-    next: usize,
-    step: usize,
-    len: usize,
-    _of_this_thread: PhantomData<*const ()>,
-}
-
-impl Iterator for GridStride {
-    type Item = UniqueIndex;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<UniqueIndex> {
-        if self.next >= self.len {
-            return None;
-        }
-        let index = self.next;
-        // Near the end of the address space the sum may not fit: then nothing is left.
-        self.next = index.saturating_add(self.step);
-        Some(UniqueIndex::new(index))
-    }
-}
-
-impl FusedIterator for GridStride {}
 
 /// A mutable view with one of its mappings, as a parameter of a kernel.
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// The launches in which no two threads have the same claim to it.
@@ -200,8 +162,8 @@ views! {
     [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
-    [const COLUMNS: usize, const ROWS: usize] DisjointMut2, Tiles<COLUMNS, ROWS> => Plane;
-    [const COLUMNS: usize, const ROWS: usize] DisjointMut2, TransposedTiles<COLUMNS, ROWS> => Plane;
+    [const WIDTH: usize, const HEIGHT: usize] DisjointMut2, Tiles<WIDTH, HEIGHT> => Plane;
+    [const WIDTH: usize, const HEIGHT: usize] DisjointMut2, TransposedTiles<WIDTH, HEIGHT> => Plane;
     [] DisjointMut3, Elements => Volume;
 }
 

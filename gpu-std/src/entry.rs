@@ -10,6 +10,7 @@ pub use linkme;
 
 pub use crate::printf::*;
 pub use bytemuck;
+use gpu_spec::SharedLen;
 pub use gpu_spec::{AbiParam, Claims, Extents2, Extents3, LaunchLimits};
 
 /// Alignment in bytes of every buffer of a host, and so the most that an element can need.
@@ -95,18 +96,33 @@ pub const fn check_shared<T: SharedData>() {
     assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
 }
 
-/// Compiles for shared arrays, of `bytes` each, that a block has memory for.
-pub const fn check_shared_memory(bytes: &[usize]) {
+/// Compiles for types that can be elements of shared arrays whose length comes with the launch.
+pub const fn check_shared_elements<T>()
+where
+    [T]: SharedData,
+{
+    assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+    assert!(
+        align_of::<T>() <= SharedLen::ALIGN,
+        "dynamic shared memory is aligned to 16 bytes: this element needs more, take an array of fixed length"
+    );
+}
+
+/// Bytes of shared memory that the arrays of a kernel take, of `bytes` each. Compiles for those that a block has memory
+/// for.
+pub const fn shared_memory(bytes: &[usize]) -> u32 {
     let mut total = 0;
     let mut i = 0;
     while i < bytes.len() {
-        total += bytes[i];
+        total += bytes[i].next_multiple_of(SharedLen::ALIGN);
         i += 1;
     }
     assert!(
         total <= SHARED_BYTES,
-        "the shared arrays of a kernel take at most 49152 bytes (a `DoubleBuffer` takes its array twice)"
+        "the shared arrays of a kernel take at most 49152 bytes (a `DoubleBuffer` takes its array twice); one whose length \
+         comes with the launch, `Shared<[T]>`, can be larger"
     );
+    total as u32
 }
 
 /// Compiles for parameters that fit into a launch.
@@ -223,7 +239,76 @@ pub unsafe fn double_buffer<'a, A>(
     barrier: u32,
 ) -> DoubleBuffer<'a, A> {
     // SAFETY: as above.
-    unsafe { DoubleBuffer::from_raw_parts(memory.as_mut_ptr(), barrier) }
+    unsafe { DoubleBuffer::from_raw_parts(memory.as_mut_ptr().cast::<A>(), size_of::<A>(), barrier) }
+}
+
+/// Where an array whose length comes with the launch is in the block's dynamic shared memory.
+#[derive(Clone, Copy)]
+pub struct SharedPlace {
+    /// Bytes before it: those of the arrays ahead of it.
+    pub offset: u32,
+    /// Its elements.
+    pub len: usize,
+    /// Names its memory on the emulated device, where each array has memory of its own.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub site: &'static SharedStatic<u8>,
+}
+
+impl SharedPlace {
+    /// The memory of elements `T`.
+    #[inline(always)]
+    #[track_caller]
+    fn memory<T>(self) -> *mut T {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            // SAFETY: the launch has shared memory for the array.
+            unsafe { crate::shared::dynamic::<u8>().add(self.offset as usize).cast() }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let bytes = size_of::<T>().saturating_mul(self.len);
+            let site = core::ptr::from_ref(self.site).cast();
+            warpsmith_emulator::shared::dynamic_array(site, self.offset, bytes, align_of::<T>()).cast()
+        }
+    }
+}
+
+/// The bytes of `len` elements `T` in dynamic shared memory, with those up to the next array.
+///
+/// # Safety
+///
+/// As [`shared_slice`].
+#[inline(always)]
+pub unsafe fn shared_bytes<T>(len: usize) -> u32 {
+    // SAFETY: they fit into the shared memory of a block.
+    unsafe { SharedLen(len).bytes::<T>().unwrap_unchecked() }
+}
+
+/// A shared array of the kernel whose length came with the launch.
+///
+/// # Safety
+///
+/// As [`shared`], and the block has dynamic shared memory for the array at its place, which no other array has. (The
+/// emulated device checks that.)
+#[inline(always)]
+#[track_caller]
+pub unsafe fn shared_slice<'a, T>(place: SharedPlace, barrier: u32) -> Shared<'a, [T]> {
+    let array = core::ptr::slice_from_raw_parts_mut(place.memory::<T>(), place.len);
+    // SAFETY: the caller's promise.
+    unsafe { Shared::from_raw_parts(array, barrier) }
+}
+
+/// A pair of shared arrays of the kernel whose length came with the launch: an array of `[T; 2]` in memory.
+///
+/// # Safety
+///
+/// As [`shared_slice`].
+#[inline(always)]
+#[track_caller]
+pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> DoubleBuffer<'a, [T]> {
+    let first = core::ptr::slice_from_raw_parts_mut(place.memory::<[T; 2]>().cast::<T>(), place.len);
+    // SAFETY: the caller's promise.
+    unsafe { DoubleBuffer::from_raw_parts(first, place.len * size_of::<T>(), barrier) }
 }
 
 /// Machine parameter `index`.
@@ -235,7 +320,18 @@ pub unsafe fn double_buffer<'a, A>(
 #[inline(always)]
 pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize) -> T {
     // SAFETY: the caller's promise.
-    unsafe { (*args.add(index)).cast::<T>().read_unaligned() }
+    #[cfg(not(warpsmith_check))]
+    unsafe {
+        (*args.add(index)).cast::<T>().read_unaligned()
+    }
+    // A GPU has no such memory: it is read where no access is checked.
+    #[cfg(warpsmith_check)]
+    // SAFETY: the caller's promise; after the call the value is initialized.
+    unsafe {
+        let mut value = core::mem::MaybeUninit::<T>::uninit();
+        warpsmith_emulator::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
+        value.assume_init()
+    }
 }
 
 /// Machine parameters `index` (a pointer) and `index + 1` (a length).

@@ -219,6 +219,7 @@ pub use per_block::PerBlock;
 /// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
+/// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, of a length that comes with the launch | [`SharedLen(length)`](SharedLen) |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
 ///
 /// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
@@ -330,7 +331,7 @@ pub use gpu_macros::kernel;
 pub use gpu_macros::printf;
 pub use gpu_spec::{
     Claims, ConstArgument, Extents2, Extents3, Instance, Kernel, KernelInfo, KernelSpec, LaunchBounds,
-    ParamKind, ParamSpec, SafeKernel, TypeArgument, param,
+    ParamKind, ParamSpec, SafeKernel, SharedLen, TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
 pub use shared::{DoubleBuffer, Padded, Shared};

@@ -29,10 +29,9 @@
 //! which leaves its thread. A view gives its element only to the first thread of that block, so no two threads of a launch
 //! reach the same. The mapping is part of the parameter's type: no thread sees the memory as one of another mapping.
 
-use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
-use crate::disjoint::DisjointMut;
+use crate::disjoint::{Claim, DisjointMut, GridStride};
 use crate::{block, thread};
 
 /// The mapping of a [`DisjointMut`] in which the block's index i has element i, which its first thread reaches.
@@ -46,13 +45,17 @@ pub struct BlockIndex {
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl BlockIndex {
+impl Claim for BlockIndex {
+    type Place = usize;
+
     /// The index belongs to this block: modulo the number of blocks it is the block's linear index.
     #[inline(always)]
-    fn new(index: usize) -> Self {
+    fn at(index: usize) -> Self {
         Self { index, _of_this_thread: PhantomData }
     }
+}
 
+impl BlockIndex {
     /// The index.
     #[inline(always)]
     pub fn get(self) -> usize {
@@ -70,41 +73,18 @@ fn blocks() -> usize {
 /// The block's linear index in the grid, in one to three dimensions, as a claim to its elements of a view.
 #[inline(always)]
 pub fn unique_index() -> BlockIndex {
-    BlockIndex::new(block::linear_index())
+    BlockIndex::at(block::linear_index())
 }
 
 /// Divides `0..len` among all blocks of the launch, however many there are: block b gets b, b + B, b + 2B, … for B
 /// blocks. All threads of a block get the same.
 #[inline(always)]
 pub fn stride(len: usize) -> BlockStride {
-    BlockStride { next: block::linear_index(), step: blocks(), len, _of_this_thread: PhantomData }
+    GridStride::new(block::linear_index(), blocks(), len)
 }
 
 /// The indices that [`stride`] gives to a block.
-#[derive(Debug)]
-pub struct BlockStride {
-    next: usize,
-    step: usize,
-    len: usize,
-    _of_this_thread: PhantomData<*const ()>,
-}
-
-impl Iterator for BlockStride {
-    type Item = BlockIndex;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<BlockIndex> {
-        if self.next >= self.len {
-            return None;
-        }
-        let index = self.next;
-        // Near the end of the address space the sum may not fit: then nothing is left.
-        self.next = index.saturating_add(self.step);
-        Some(BlockIndex::new(index))
-    }
-}
-
-impl FusedIterator for BlockStride {}
+pub type BlockStride = GridStride<BlockIndex>;
 
 impl<T> DisjointMut<'_, T, PerBlock> {
     /// Element `index`, in the block's first thread; `None` in all others, and past the end.

@@ -13,6 +13,6 @@ pub use crate::shared::{DoubleBuffer, Padded, Shared};
 pub use crate::tile::Tile;
 pub use crate::view::{Slice2, Slice3};
 pub use crate::{
-    KernelType, KernelValue, Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf,
-    shared_array, thread, warp,
+    KernelType, KernelValue, SharedLen, Vector, address_space, bf16, block, cluster, f16, grid, kernel,
+    printf, shared_array, thread, warp,
 };

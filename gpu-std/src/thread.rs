@@ -9,8 +9,8 @@ use crate::nvvm;
 use warpsmith_emulator::{collective, thread as emulated};
 
 pub use crate::disjoint::{
-    GridStride, GridStride2d, Unique2d, Unique3d, UniqueIndex, grid_stride, grid_stride_2d, unique_2d,
-    unique_3d, unique_index,
+    GridStride, GridStride2d, GridStride3d, Unique2d, Unique3d, UniqueIndex, grid_stride, grid_stride_2d,
+    grid_stride_3d, unique_2d, unique_3d, unique_index,
 };
 
 macro_rules! coordinates {
@@ -82,13 +82,15 @@ pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] is a claim to the element there.
+/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] is a claim to the
+/// element in row y and column x.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] is a claim to the element there.
+/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] is a claim to the
+/// element in plane z, row y and column x.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();

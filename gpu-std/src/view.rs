@@ -1,8 +1,17 @@
 //! Views of rows and columns that all threads read: [`Slice2`] and [`Slice3`].
 //!
 //! Width, height, depth and pitch are parameters of the launch and part of the view, so that they are equal in all
-//! threads. An index of any integer type is in range exactly when it is at least 0 and below the side: `x - 1` of an
+//! threads. An index of any integer type is in range exactly when it is at least 0 and below the side: `row - 1` of an
 //! unsigned index may wrap, and is then out of range.
+//!
+//! # The order of indices and sizes
+//!
+//! *Elements* have indices as those of Rust's arrays: `[row, column]`, and `[plane, row, column]` in three dimensions. It
+//! is so in [`Slice2`] and [`Slice3`], in the claims of [`unique_2d`](crate::thread::unique_2d) and
+//! [`unique_3d`](crate::thread::unique_3d), in [`Shared`](crate::Shared) arrays, and in the tiles of a
+//! [`DisjointMut2`](crate::DisjointMut2). *Sizes* have the width first, as in CUDA: `as_2d(width, height)`,
+//! `Launch::cover((width, height))`, `block(x, y)`, `Tiles<WIDTH, HEIGHT>`. A thread's own indices, such as
+//! [`index_2d`](crate::thread::index_2d), are CUDA's, x first: x runs along columns, y along rows.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -11,11 +20,12 @@
 //! #[kernel]
 //! pub fn smooth(image: Slice2<f32>, mut out: DisjointMut2<f32>) {
 //!     let cell = thread::unique_2d();
-//!     let (x, y) = cell.get();
+//!     let [row, column] = cell.get();
 //!     if let Some(out) = out.get_mut(cell) {
-//!         let at = |x, y| image.get(x, y).copied().unwrap_or(0.0);
-//!         let cross = at(x.wrapping_sub(1), y) + at(x + 1, y) + at(x, y.wrapping_sub(1)) + at(x, y + 1);
-//!         *out = (at(x, y) + cross) / 5.0;
+//!         let at = |row, column| image.get([row, column]).copied().unwrap_or(0.0);
+//!         let vertical = at(row.wrapping_sub(1), column) + at(row + 1, column);
+//!         let horizontal = at(row, column.wrapping_sub(1)) + at(row, column + 1);
+//!         *out = (at(row, column) + vertical + horizontal) / 5.0;
 //!     }
 //! }
 //! ```
@@ -114,37 +124,40 @@ impl<'a, T> Slice2<'a, T> {
         self.extents.pitch() as usize
     }
 
-    /// Element `x` of row `y`, or `None` outside.
+    /// The element at `[row, column]`, or `None` outside.
     #[inline(always)]
-    pub fn get(self, x: impl Coordinate, y: impl Coordinate) -> Option<&'a T> {
+    pub fn get<I: Coordinate>(self, [row, column]: [I; 2]) -> Option<&'a T> {
         // Both comparisons are made, so that one branch is left.
-        if !(x.is_below(self.extents.width()) & y.is_below(self.extents.height())) {
+        if !(column.is_below(self.extents.width()) & row.is_below(self.extents.height())) {
             return None;
         }
         // SAFETY: both are in range, so the element is within the span.
-        Some(unsafe { &*self.data.add(self.extents.offset(x.get(), y.get())) })
+        Some(unsafe { &*self.data.add(self.extents.offset([row.get(), column.get()])) })
     }
 
-    /// Element `x` of row `y`.
+    /// The element at `[row, column]`.
     ///
     /// # Safety
     ///
-    /// `x` is below the width, `y` below the height.
+    /// `row` is below the height, `column` below the width.
     #[inline(always)]
-    pub unsafe fn get_unchecked(self, x: usize, y: usize) -> &'a T {
+    pub unsafe fn get_unchecked(self, [row, column]: [usize; 2]) -> &'a T {
         // SAFETY: the caller's promise.
-        unsafe { &*self.data.add(self.extents.offset(x as u32, y as u32)) }
+        unsafe { &*self.data.add(self.extents.offset([row as u32, column as u32])) }
     }
 
-    /// Row `y`, or `None` outside.
+    /// Row `row`, or `None` outside.
     #[inline(always)]
-    pub fn row(self, y: impl Coordinate) -> Option<&'a [T]> {
-        if !y.is_below(self.extents.height()) {
+    pub fn row(self, row: impl Coordinate) -> Option<&'a [T]> {
+        if !row.is_below(self.extents.height()) {
             return None;
         }
         // SAFETY: the row is within the span; a row without elements has an address of its own or that of the first.
         Some(unsafe {
-            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y.get())), self.width())
+            core::slice::from_raw_parts(
+                self.data.wrapping_add(self.extents.offset([row.get(), 0])),
+                self.width(),
+            )
         })
     }
 
@@ -158,15 +171,19 @@ impl<'a, T> Slice2<'a, T> {
 /// # Panics
 ///
 /// When the element is outside.
-impl<T, X: Coordinate, Y: Coordinate> Index<(X, Y)> for Slice2<'_, T> {
+impl<T, I: Coordinate> Index<[I; 2]> for Slice2<'_, T> {
     type Output = T;
 
     #[inline(always)]
     #[track_caller]
-    fn index(&self, (x, y): (X, Y)) -> &T {
-        match self.get(x, y) {
+    fn index(&self, [row, column]: [I; 2]) -> &T {
+        match self.get([row, column]) {
             Some(element) => element,
-            None => panic!("element ({x}, {y}) is outside a view of {} x {}", self.width(), self.height()),
+            None => panic!(
+                "element [{row}, {column}] is outside a view of {} rows of {}",
+                self.height(),
+                self.width()
+            ),
         }
     }
 }
@@ -244,41 +261,44 @@ impl<'a, T> Slice3<'a, T> {
         self.extents.depth() as usize
     }
 
-    /// Element `x` of row `y` of plane `z`, or `None` outside.
+    /// The element at `[plane, row, column]`, or `None` outside.
     #[inline(always)]
-    pub fn get(self, x: impl Coordinate, y: impl Coordinate, z: impl Coordinate) -> Option<&'a T> {
+    pub fn get<I: Coordinate>(self, [plane, row, column]: [I; 3]) -> Option<&'a T> {
         let Self { extents, .. } = self;
-        if !(x.is_below(extents.width()) & y.is_below(extents.height()) & z.is_below(extents.depth())) {
+        let is_inside = column.is_below(extents.width())
+            & row.is_below(extents.height())
+            & plane.is_below(extents.depth());
+        if !is_inside {
             return None;
         }
         // SAFETY: all are in range, so the element is within the span.
-        Some(unsafe { &*self.data.add(extents.offset(x.get(), y.get(), z.get())) })
+        Some(unsafe { &*self.data.add(extents.offset([plane.get(), row.get(), column.get()])) })
     }
 
-    /// Row `y` of plane `z`, or `None` outside.
+    /// The row at `[plane, row]`, or `None` outside.
     #[inline(always)]
-    pub fn row(self, y: impl Coordinate, z: impl Coordinate) -> Option<&'a [T]> {
-        if !(y.is_below(self.extents.height()) & z.is_below(self.extents.depth())) {
+    pub fn row<I: Coordinate>(self, [plane, row]: [I; 2]) -> Option<&'a [T]> {
+        if !(row.is_below(self.extents.height()) & plane.is_below(self.extents.depth())) {
             return None;
         }
         // SAFETY: as for a row of `Slice2`.
         Some(unsafe {
             core::slice::from_raw_parts(
-                self.data.wrapping_add(self.extents.offset(0, y.get(), z.get())),
+                self.data.wrapping_add(self.extents.offset([plane.get(), row.get(), 0])),
                 self.width(),
             )
         })
     }
 
-    /// Plane `z`, or `None` outside.
+    /// Plane `plane`, or `None` outside.
     #[inline(always)]
-    pub fn plane(self, z: impl Coordinate) -> Option<Slice2<'a, T>> {
-        if !z.is_below(self.extents.depth()) {
+    pub fn plane(self, plane: impl Coordinate) -> Option<Slice2<'a, T>> {
+        if !plane.is_below(self.extents.depth()) {
             return None;
         }
         // SAFETY: the plane is within the span.
         Some(unsafe {
-            let data = self.data.wrapping_add(self.extents.offset(0, 0, z.get()));
+            let data = self.data.wrapping_add(self.extents.offset([plane.get(), 0, 0]));
             Slice2::from_raw_parts(data, self.extents.plane())
         })
     }
@@ -293,19 +313,19 @@ impl<'a, T> Slice3<'a, T> {
 /// # Panics
 ///
 /// When the element is outside.
-impl<T, X: Coordinate, Y: Coordinate, Z: Coordinate> Index<(X, Y, Z)> for Slice3<'_, T> {
+impl<T, I: Coordinate> Index<[I; 3]> for Slice3<'_, T> {
     type Output = T;
 
     #[inline(always)]
     #[track_caller]
-    fn index(&self, (x, y, z): (X, Y, Z)) -> &T {
-        match self.get(x, y, z) {
+    fn index(&self, [plane, row, column]: [I; 3]) -> &T {
+        match self.get([plane, row, column]) {
             Some(element) => element,
             None => panic!(
-                "element ({x}, {y}, {z}) is outside a view of {} x {} x {}",
-                self.width(),
+                "element [{plane}, {row}, {column}] is outside a view of {} planes of {} rows of {}",
+                self.depth(),
                 self.height(),
-                self.depth()
+                self.width()
             ),
         }
     }

@@ -25,6 +25,14 @@ pub fn device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
+/// The device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
+/// not pass where it cannot run; see `CONTRIBUTING.md`.
+pub fn gpu() -> Device {
+    let device = device();
+    assert!(!device.is_emulated(), "this test needs a GPU: set WARPSMITH_TEST_DEVICE=cuda:0");
+    device
+}
+
 /// The device under test with settings and allocators of its own.
 pub fn own_device() -> Device {
     let shared = device();

@@ -23,7 +23,6 @@ fn run(case: &str) -> String {
 /// [`run`] on a device of choice.
 fn run_on(device: &str, case: &str) -> String {
     let output = alone::command("faults::fault_case")
-        .arg("--ignored")
         .env(CASE, case)
         .env("WARPSMITH_TEST_DEVICE", device)
         .output()

@@ -1,4 +1,4 @@
-//! `target/bundle/`: the tests, the benches, the examples and the `warpsmith` command as stripped programs, with
+//! `target/bundle/`: the tests, the benches, the examples, the planted faults and the `warpsmith` command as stripped programs, with
 //! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
 //! Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
 
@@ -20,7 +20,7 @@ const LIMIT: u64 = 60 << 20;
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 12] = [
+const LEFT_OUT: [&str; 13] = [
     "xtask",
     "warpsmith-builder",
     "warpsmith-check",
@@ -29,6 +29,7 @@ const LEFT_OUT: [&str; 12] = [
     "warpsmith-trace",
     "gpu-macros",
     "gpu-std",
+    "planted-gpu",
     "warpsmith-compat-macros",
     "warpsmith-cuda-builder",
     "warpsmith-cuda-std",
@@ -59,7 +60,11 @@ pub fn bundle(root: &Path) -> Result<()> {
         let named = tests.iter().flat_map(|test| ["--test", test]);
         let tests: Vec<&str> = ["--no-run", "--lib", "--bins"].into_iter().chain(named).collect();
         let mut programs = build(root, "test", &[&packages[..], &tests].concat())?;
-        programs.extend(build(root, "build", &[&packages[..], &["--benches", "--examples"]].concat())?);
+        programs.extend(build(
+            root,
+            "build",
+            &[&packages[..], &["--benches", "--examples", "--bins"]].concat(),
+        )?);
         programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
         programs.sort_by(|a, b| a.place.cmp(&b.place));
         programs.dedup();
@@ -124,7 +129,7 @@ fn program(message: &Value) -> Option<Program> {
         ("bench", _) => format!("benches/{target}"),
         ("example", _) => format!("examples/{target}"),
         ("bin", false) if package == "own-kernels" => "examples/own-kernels".to_owned(),
-        ("bin", false) if target == "warpsmith" => "warpsmith".to_owned(),
+        ("bin", false) if target == "warpsmith" || target == "planted" => target.to_owned(),
         ("bin", false) => return None,
         ("test", true) if needs_sources(target) || !asks_for_the_device(&package, target) => return None,
         ("lib", true) if !asks_for_the_device(&package, target) => return None,
@@ -168,6 +173,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     for (name, text) in [
         ("run-tests", include_str!("../bundle/run-tests")),
         ("run-sanitizers", include_str!("../bundle/run-sanitizers")),
+        ("run-agreement", include_str!("../bundle/run-agreement")),
         ("run-benches", include_str!("../bundle/run-benches")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {
@@ -253,6 +259,7 @@ mod tests {
         assert_eq!(place(facade, "bench", "ops", true).unwrap(), "benches/ops");
         let command = "path+file:///src/cli#warpsmith-cli@0.1.0";
         assert_eq!(place(command, "bin", "warpsmith", false).unwrap(), "warpsmith");
+        assert_eq!(place("path+file:///src#planted@0.1.0", "bin", "planted", false).unwrap(), "planted");
         assert_eq!(place(command, "bin", "warpsmith", true).unwrap(), "tests/warpsmith-cli.unit");
     }
 

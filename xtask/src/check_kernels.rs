@@ -7,7 +7,7 @@ use warpsmith_check::{Options, run};
 use crate::error::{Error, Result};
 
 /// Kernels with one fault each; the tests compare what is found with it.
-const PLANTED: &[&str] = &["test", "--package", "gpu-std", "--test", "planted"];
+const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus"];
 /// Tests whose kernels are clean: nothing may be found in them.
 const DEVICE_LIBRARY: &[&str] = &["test", "--package", "gpu-std", "--test", "emulated"];
 const OPERATIONS: &[&str] =

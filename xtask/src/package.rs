@@ -19,9 +19,22 @@ use crate::process::{ask, cargo, run, run_lines, step};
 pub fn package(root: &Path) -> Result<()> {
     step("GPU image", || image(root, &["build", "--release", "--package", "warpsmith"]))?;
     step("packages", || {
-        let mut package = cargo(root, ["package", "--workspace", "--allow-dirty"]);
-        run(package.env("CARGO_TARGET_DIR", target_dir(root)))
+        let mut package = cargo(root, ["package", "--allow-dirty"]);
+        run(package.args(published(root)?).env("CARGO_TARGET_DIR", target_dir(root)))
     })
+}
+
+/// Cargo's arguments for the packages of the workspace that are published.
+fn published(root: &Path) -> Result<Vec<String>> {
+    let mut metadata = Value::Null;
+    run_lines(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]), |line| {
+        metadata = serde_json::from_str(line).unwrap_or_default();
+    })?;
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    // `publish = false` is an empty list of registries.
+    let published = packages.iter().filter(|package| package["publish"].is_null());
+    let names = published.filter_map(|package| package["name"].as_str());
+    Ok(names.flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
 }
 
 /// Copies the facade's image to where its package takes it from. `build` is what cargo does to build the facade, nothing
@@ -47,8 +60,8 @@ fn image(root: &Path, build: &[&str]) -> Result<()> {
 fn registry(root: &Path) -> Result<PathBuf> {
     let target = target_dir(root);
     let folder = target.join("registry");
-    let mut package = cargo(root, ["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]);
-    run(package.env("CARGO_TARGET_DIR", &target))?;
+    let mut package = cargo(root, ["package", "--no-verify", "--allow-dirty", "--quiet"]);
+    run(package.args(published(root)?).env("CARGO_TARGET_DIR", &target))?;
     let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--manifest-path", OWN_KERNELS]);
     // The device toolchain compiles core from its sources, and resolves what the rest of the standard library depends on.
     vendor.arg("--sync").arg(standard_library()?).arg(&folder);

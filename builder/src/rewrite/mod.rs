@@ -247,7 +247,8 @@ impl Output {
             rewritten = Some(fenced);
         } else if !templates.is_empty()
             && let Some(rest) = instruction.strip_prefix("extractvalue { ptr, ptr } ")
-            && let Some(source) = rest.strip_suffix(", 0")
+            && let Some((source, index)) = rest.split_once(", ")
+            && index.split(',').next() == Some("0")
             && let (Some(local), Some(template)) = (text::defined_local(line), templates.get(source).copied())
         {
             templates.insert(local, template);

@@ -8,4 +8,5 @@ mod common;
 mod device_runtime;
 mod hostile_environment;
 mod no_toolchain;
+mod panic_calls;
 mod ptx_facts;

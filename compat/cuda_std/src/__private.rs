@@ -2,6 +2,8 @@
 
 use core::mem::MaybeUninit;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub use cust_core::__private::{CUDA_STD_KERNELS, linkme};
 pub use gpu_std;
 
 /// A value of any `Copy` type as gpu-std takes it from a launch.

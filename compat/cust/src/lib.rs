@@ -52,6 +52,7 @@ pub mod device;
 pub mod error;
 pub mod event;
 pub mod function;
+mod host_kernels;
 mod instead;
 pub mod memory;
 pub mod module;

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use warpsmith_runtime::Code;
+use warpsmith_runtime::{Code, Error, LoadError};
 
 use crate::context;
 use crate::error::{CudaError, CudaResult, DropResult, explained};
 use crate::function::Function;
+use crate::host_kernels::HostKernels;
 
 /// Options of the PTX compiler. They have no effect: the driver's own settings are used.
 #[allow(missing_docs, reason = "each is CUDA's option of that name")]
@@ -56,9 +57,18 @@ pub enum JitFallback {
 }
 
 /// Code on the thread's device.
+///
+/// On the emulated device, PTX stands for the kernels of its names in the program: they run from their Rust source, when the
+/// host crate depends on the kernel crate and uses it (`use kernels as _;`).
 #[derive(Debug)]
 pub struct Module {
-    code: Code,
+    code: Loaded,
+}
+
+#[derive(Debug)]
+enum Loaded {
+    Code(Code),
+    Host(HostKernels),
 }
 
 impl Module {
@@ -67,12 +77,16 @@ impl Module {
     /// # Errors
     ///
     /// [`CudaError::InvalidPtx`] for what the driver cannot compile, [`CudaError::InvalidImage`] for text that is no PTX,
-    /// [`CudaError::NotSupported`] on the emulated device; [`error::explanation`](crate::error::explanation) has the
-    /// compiler's text.
+    /// [`CudaError::NotSupported`] on the emulated device when the program has none of its kernels;
+    /// [`error::explanation`](crate::error::explanation) has the compiler's text.
     pub fn from_ptx<T: AsRef<str>>(ptx: T, _: &[ModuleJitOption]) -> CudaResult<Module> {
         let ptx = ptx.as_ref();
         // What cuda_builder writes when it had no compiler.
         if let Some(reason) = ptx.trim().strip_prefix("// No GPU code: ") {
+            let device = context::current()?;
+            if device.is_emulated() {
+                return Ok(Module { code: Loaded::Host(HostKernels::new(device, None)?) });
+            }
             return Err(explained(
                 CudaError::InvalidImage,
                 format!("the PTX is empty: {reason}. Install it, and build the program again"),
@@ -151,14 +165,23 @@ impl Module {
     /// [`CudaError::FileNotFound`]; as [`Self::from_ptx`].
     pub fn from_file<P: AsRef<Path>>(path: P) -> CudaResult<Module> {
         // SAFETY: see `load`.
-        let code = unsafe { context::current()?.load_code_file(path)? };
-        Ok(Module { code })
+        match unsafe { context::current()?.load_code_file(&path) } {
+            Err(Error::Load(LoadError::Emulated { .. })) => Self::from_ptx_file(path, &[]),
+            loaded => Ok(Module { code: Loaded::Code(loaded?) }),
+        }
     }
 
     fn load(bytes: &[u8]) -> CudaResult<Module> {
+        let device = context::current()?;
         // SAFETY: Rust-CUDA's functions are safe: that the code is a compiler's is promised by whoever launches its kernels,
         // which is unsafe. The runtime checks that the bytes are one of the forms and whole.
-        let code = unsafe { context::current()?.load_code(bytes)? };
+        let loaded = unsafe { device.load_code(bytes) };
+        let code = match (loaded, std::str::from_utf8(bytes)) {
+            (Err(Error::Load(LoadError::Emulated { .. })), Ok(ptx)) => {
+                Loaded::Host(HostKernels::new(device, Some(ptx))?)
+            }
+            (loaded, _) => Loaded::Code(loaded?),
+        };
         Ok(Module { code })
     }
 
@@ -168,12 +191,19 @@ impl Module {
     ///
     /// [`CudaError::NotFound`]; the explanation lists the names that there are.
     pub fn get_function<T: AsRef<str>>(&self, name: T) -> CudaResult<Function<'_>> {
-        Ok(Function::new(self.code.kernel(name.as_ref())?))
+        let name = name.as_ref();
+        Ok(Function::new(match &self.code {
+            Loaded::Code(code) => code.kernel(name)?,
+            Loaded::Host(kernels) => kernels.function(name)?,
+        }))
     }
 
-    /// The runtime's code.
-    pub fn runtime(&self) -> &Code {
-        &self.code
+    /// The runtime's code; `None` on the emulated device, where kernels run from their Rust source.
+    pub fn runtime(&self) -> Option<&Code> {
+        match &self.code {
+            Loaded::Code(code) => Some(code),
+            Loaded::Host(_) => None,
+        }
     }
 
     /// Drops the module, after work that uses it.

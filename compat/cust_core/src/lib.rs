@@ -46,9 +46,13 @@ pub use warpsmith_compat_macros::DeviceCopy;
 /// The trait without the derive, which names this crate.
 #[doc(hidden)]
 pub mod __private {
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub use crate::kernels::{CUDA_STD_KERNELS, KernelSpec, linkme};
     pub use crate::marker::DeviceCopy;
 }
 
+#[cfg(not(target_arch = "nvptx64"))]
+mod kernels;
 mod marker;
 
 pub use marker::DeviceCopy;

@@ -78,6 +78,12 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
                 }
             }
 
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[::cuda_std::__private::linkme::distributed_slice(::cuda_std::__private::CUDA_STD_KERNELS)]
+            #[linkme(crate = ::cuda_std::__private::linkme)]
+            static __REGISTERED: fn() -> &'static ::cuda_std::__private::gpu_std::KernelSpec =
+                <#marker as ::cuda_std::__private::gpu_std::Kernel>::spec;
+
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
                 // SAFETY: the launch passes what the function's parameters say.

@@ -81,7 +81,6 @@ struct Snapshot {
 
 #[derive(Default)]
 struct Thread {
-    clock: u32,
     known: Vec<Prefix>,
     /// What relaxed loads saw, which a later fence acquires, and the scope of the load.
     seen: Vec<(Prefix, Scope)>,
@@ -126,6 +125,8 @@ pub(super) struct Block {
     /// Its index in the grid.
     pub index: [u32; 3],
     threads: Vec<Thread>,
+    /// By thread: its clock.
+    clocks: Vec<u32>,
     /// The clock up to which every thread of the block knows the others.
     base: u32,
     /// The clock up to which every thread of the block had a releasing fence before the last barrier: a relaxed atomic of any
@@ -143,7 +144,13 @@ impl Block {
     /// The thread's clock.
     #[inline(always)]
     pub fn clock(&self, thread: u32) -> u32 {
-        self.threads[thread as usize].clock
+        self.clocks[thread as usize]
+    }
+
+    /// Whether a barrier of the block has come since an access by a thread of block `linear` at this clock.
+    #[inline(always)]
+    pub fn is_past(&self, linear: u32, clock: u32) -> bool {
+        linear == self.linear && clock <= self.base
     }
 }
 
@@ -174,8 +181,9 @@ impl Clocks {
         (block.linear, block.index, block.base, block.fenced, block.synced) = (linear, index, 0, 0, 0);
         block.known.clear();
         block.threads.resize_with(threads as usize, Thread::default);
+        block.clocks.clear();
+        block.clocks.resize(threads as usize, 1);
         for thread in &mut block.threads {
-            thread.clock = 1;
             thread.known.clear();
             thread.seen.clear();
             thread.fenced = None;
@@ -190,9 +198,9 @@ impl Clocks {
             _ => 0,
         };
         block.fenced = block.fenced.max(block.threads.iter().map(fenced).min().unwrap_or(0));
-        block.base = block.threads.iter().map(|thread| thread.clock).max().unwrap_or(0);
+        block.base = block.clocks.iter().copied().max().unwrap_or(0);
+        block.clocks.fill(block.base + 1);
         for thread in &mut block.threads {
-            thread.clock = block.base + 1;
             for prefix in thread.known.drain(..) {
                 learn(&mut block.known, prefix);
             }
@@ -211,13 +219,12 @@ impl Clocks {
         let mut row = [0; 32];
         let mut known = Vec::new();
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
-            let thread = &mut block.threads[first + lane];
             for (joined, clock) in row.iter_mut().zip(&block.lanes[first + lane]) {
                 *joined = (*joined).max(*clock);
             }
-            row[lane] = row[lane].max(thread.clock);
-            thread.clock += 1;
-            thread.known.iter().for_each(|prefix| learn(&mut known, *prefix));
+            row[lane] = row[lane].max(block.clocks[first + lane]);
+            block.clocks[first + lane] += 1;
+            block.threads[first + lane].known.iter().for_each(|prefix| learn(&mut known, *prefix));
         }
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
             block.lanes[first + lane] = row;
@@ -243,12 +250,14 @@ impl Clocks {
     }
 
     /// Whether an access by a thread (of block `linear` of the grid) at this clock happens before what the thread `now` of
-    /// block `number` does.
+    /// this block does.
     #[inline(always)]
-    pub fn is_ordered(&self, number: u32, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
-        let block = &self.blocks[number as usize];
+    pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
+        if block.is_past(linear, clock) {
+            return true;
+        }
         if linear == block.linear {
-            if thread == now || clock <= block.base {
+            if thread == now {
                 return true;
             }
             if thread / 32 == now / 32
@@ -259,9 +268,11 @@ impl Clocks {
             }
         }
         let own = &block.threads[now as usize].known;
-        if own.is_empty() && block.known.is_empty() {
-            return false;
-        }
+        (!own.is_empty() || !block.known.is_empty()) && self.is_known(block, own, linear, thread, clock)
+    }
+
+    /// Whether logs that a thread of this block knows say so.
+    fn is_known(&self, block: &Block, own: &[Prefix], linear: u32, thread: u32, clock: u32) -> bool {
         let is_own = linear == block.linear;
         own.iter().chain(&block.known).filter(|prefix| is_own || !prefix.own_block).any(|prefix| {
             let log = &self.logs[prefix.log as usize];
@@ -299,7 +310,7 @@ impl Clocks {
             block: block.linear,
             base: block.base,
             thread: thread as u16,
-            clock: own.clock,
+            clock: block.clock(thread),
             lanes,
             known,
         }
@@ -330,7 +341,13 @@ impl Clocks {
         order: Ordering,
         scope: Scope,
     ) {
-        let linear = self.blocks[number as usize].linear;
+        let block = &self.blocks[number as usize];
+        let is_relaxed =
+            !order.release && block.fenced == 0 && block.threads[thread as usize].fenced.is_none();
+        if is_relaxed && self.released.is_empty() {
+            return;
+        }
+        let linear = block.linear;
         if operation != Operation::Store {
             for key in [None, Some(linear)] {
                 let Some(&log) = self.released.get(&(address, key)) else { continue };
@@ -374,7 +391,7 @@ impl Clocks {
             }
         }
         if order.release {
-            self.blocks[number as usize].threads[thread as usize].clock += 1;
+            self.blocks[number as usize].clocks[thread as usize] += 1;
         }
     }
 
@@ -402,9 +419,9 @@ impl Clocks {
         }
         if order.release {
             let snapshot = self.snapshot(number, thread);
-            let own = &mut self.blocks[number as usize].threads[thread as usize];
-            own.fenced = Some((snapshot, scope));
-            own.clock += 1;
+            let block = &mut self.blocks[number as usize];
+            block.threads[thread as usize].fenced = Some((snapshot, scope));
+            block.clocks[thread as usize] += 1;
         }
     }
 }

@@ -4,6 +4,7 @@
 //! assembly that pass it on. They are weak: in a program with ThreadSanitizer's own runtime that one's are used.
 
 use std::arch::global_asm;
+use std::ffi::c_void;
 use std::sync::atomic::Ordering as Memory;
 
 use super::clocks::{Operation, Ordering, Scope};
@@ -11,47 +12,83 @@ use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
-/// Gives the checker of the launch that runs on this host thread the access, if there is one.
+/// Whether an access is one to check: a launch is checked on this host thread, and the memory is not the thread's own stack.
+/// Most is, so this comes first.
+#[inline(always)]
+fn is_checked(address: usize) -> bool {
+    let registers = registers();
+    let checker = registers.checker.get();
+    if checker.is_null() {
+        return false;
+    }
+    // SAFETY: as in `with_checker`; nothing here runs code of the program, which could make a second reference.
+    let checker = unsafe { &mut *checker };
+    checker.has_accesses = true;
+    // The stack lies below the yielder, which is at its top.
+    let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
+    above >= checker.stack_bytes && registers.in_kernel()
+}
+
+/// Gives the checker the access, if it is one to check.
 #[inline(always)]
 fn accessed(address: usize, access: Accessed) {
+    if is_checked(address) {
+        check(address, access);
+    }
+}
+
+/// Gives the checker an access that [`is_checked`].
+#[inline(always)]
+fn check(address: usize, access: Accessed) {
     let registers = registers();
-    if registers.checker.get().is_null() || !registers.in_kernel() {
-        return;
-    }
-    checked(registers, address, access);
-}
-
-fn checked(registers: &Registers, address: usize, access: Accessed) {
-    // The thread's own stack lies below the yielder, which is at its top. The emulator's registers are no memory of a GPU.
-    let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
-    let own = address.wrapping_sub(std::ptr::from_ref(registers) as usize);
-    if own < size_of::<Registers>() {
-        return;
-    }
-    let full = registers.with_checker(|checker| {
-        checker.accesses = checker.accesses.wrapping_add(1);
-        if above >= checker.stack_bytes && !checker.is_argument(address) {
-            checker.access(registers.block().number, registers.linear.get(), address, access);
-        }
-        checker.full
-    });
-    if full == Some(true) {
-        stop(registers);
+    let (number, thread) = (registers.block().number, registers.linear.get());
+    // SAFETY: as in `is_checked`, which found that it is not null.
+    let checker = unsafe { &mut *registers.checker.get() };
+    if !checker.access_at_once(number, thread, address, &access) {
+        check_slowly(registers, address, access);
     }
 }
 
-/// Ends the launch when the thread next waits or exits: it cannot be unwound from here.
 #[cold]
-fn stop(registers: &Registers) {
-    let set = registers.set();
-    set.fail(Fault::Check { kernel: set.grid.kernel.name, findings: Vec::new(), more: 0, then: None });
+#[inline(never)]
+fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
+    // The emulator's registers are no memory of a GPU.
+    if address.wrapping_sub(std::ptr::from_ref(registers) as usize) < size_of::<Registers>() {
+        return;
+    }
+    let (number, thread) = (registers.block().number, registers.linear.get());
+    let fault = registers.with_checker(|checker| {
+        checker.access(number, thread, address, &access);
+        match checker {
+            Checker { full: true, .. } => {
+                Some(Fault::Check { kernel: checker.kernel.name, findings: Vec::new(), more: 0, then: None })
+            }
+            Checker { out_of_memory: true, .. } => Some(Fault::OutOfShadow {
+                kernel: checker.kernel.name,
+                block: registers.block().index(),
+                bytes: checker.settings.memory,
+            }),
+            _ => None,
+        }
+    });
+    // Ends the launch when the thread next waits or exits: it cannot be unwound from here.
+    if let Some(fault) = fault.flatten() {
+        registers.set().fail(fault);
+    }
 }
 
 macro_rules! accesses {
     ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
         $(
             extern "C" fn $function(address: usize, pc: usize) {
-                accessed(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
+                /// A function of its own, so that the rest needs no stack.
+                #[inline(never)]
+                extern "C" fn check_it(address: usize, pc: usize) {
+                    check(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
+                }
+                if is_checked(address) {
+                    check_it(address, pc);
+                }
             }
             $(forward!($symbol, 1, $function);)*
         )*
@@ -148,8 +185,17 @@ extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 
 }
 forward!("__tsan_memset", 3, fill);
 
-/// An atomic operation: its address, its bytes, and [`packed`] the rest.
+/// An atomic operation: its address and bytes, and the rest as `unpacked` returns it.
 extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
+    if is_checked(address) {
+        match bytes {
+            4 => check_atomic::<4>(address, packed, pc),
+            _ => check_atomic::<8>(address, packed, pc),
+        }
+    }
+}
+
+fn check_atomic<const BYTES: usize>(address: usize, packed: u32, pc: usize) {
     let (operation, order, scope) = unpacked(packed);
     let access = Accessed {
         reads: operation != Operation::Store,
@@ -157,16 +203,14 @@ extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
         aligned: true,
         atomic: true,
         narrow: scope == Scope::Block,
-        ..Accessed::new(bytes, pc)
+        ..Accessed::new(BYTES, pc)
     };
-    accessed(address, access);
+    check(address, access);
     let registers = registers();
-    if !registers.checker.get().is_null() && registers.in_kernel() {
-        let (number, thread) = (registers.block().number, registers.linear.get());
-        registers.with_checker(|checker| {
-            checker.clocks.atomic(number, thread, address, operation, order, scope);
-        });
-    }
+    let (number, thread) = (registers.block().number, registers.linear.get());
+    registers.with_checker(|checker| {
+        checker.clocks.atomic(number, thread, address, operation, order, scope);
+    });
 }
 forward!("__warpsmith_check_atomic", 3, atomic);
 
@@ -186,6 +230,23 @@ pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, sc
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (address, packed);
+}
+
+/// Copies the value of a machine argument of a launch to `to`.
+///
+/// # Safety
+/// `args` has more than `index` pointers, that one points to as many bytes, and `to` has place for them.
+#[inline(never)]
+pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let from = (*args.add(index)).cast::<u8>();
+        match bytes {
+            4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
+            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
+            _ => to.copy_from_nonoverlapping(from, bytes),
+        }
+    }
 }
 
 /// Runs code of the host that stands for a function of the GPU: what it does to memory is not checked.

@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 pub use clocks::{Operation, Scope};
-pub use entry::{atomic_access, fence, unchecked};
+pub use entry::{atomic_access, fence, read_argument, unchecked};
 pub use finding::{Access, Finding, FindingKind};
 pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
@@ -38,7 +38,7 @@ pub use report::ALLOW;
 pub use settings::is_on;
 pub(crate) use settings::settings;
 
-use clocks::Clocks;
+use clocks::{Block, Clocks};
 use memory::Regions;
 use place::Places;
 use settings::Settings;
@@ -53,7 +53,7 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which they are freed after a launch.
+/// Bytes of shadow memory above which a checker frees them after a launch, if that is less than a part of what there may be.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// What the checker has to know of a launch.
@@ -95,6 +95,16 @@ impl Accessed {
             any_value: false,
         }
     }
+
+    #[inline(always)]
+    fn kind(&self) -> Kind {
+        Kind { write: self.writes, atomic: self.atomic, narrow: self.narrow }
+    }
+
+    #[inline(always)]
+    fn is_misaligned(&self, address: usize) -> bool {
+        self.aligned && !address.is_multiple_of(self.bytes.min(8))
+    }
 }
 
 /// Checks the launches on a host thread, one after the other.
@@ -111,18 +121,18 @@ pub(crate) struct Checker {
     places: Places,
     /// The places of other kernels.
     other_places: HashMap<*const KernelSpec, Places>,
-    /// The memory of the launch's arguments, which no GPU has: from, and bytes.
-    arguments_at: (usize, usize),
     /// The pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
-    /// Accesses of the launch.
-    accesses: u64,
+    /// Whether the launch has made an access.
+    has_accesses: bool,
     seen: HashSet<(FindingKind, u16, u16)>,
     findings: Vec<Finding>,
     /// Findings beyond the limit.
     more: u64,
     /// There are as many findings as there may be.
     full: bool,
+    /// There was no memory for another page.
+    out_of_memory: bool,
 }
 
 // SAFETY: the pointers among its keys are compared, and never followed; see `Pages` for those there.
@@ -145,17 +155,17 @@ impl Checker {
                 block: launch.block,
                 stack_bytes: launch.stack_bytes,
                 clocks: Clocks::default(),
-                pages: Pages::default(),
+                pages: Pages::new(settings.memory),
                 regions: Regions::default(),
                 places: Places::default(),
                 other_places: HashMap::new(),
-                arguments_at: (0, 0),
                 arguments: Vec::new(),
-                accesses: 0,
+                has_accesses: false,
                 seen: HashSet::new(),
                 findings: Vec::new(),
                 more: 0,
                 full: false,
+                out_of_memory: false,
             })
         });
         checker.begin(launch);
@@ -170,28 +180,32 @@ impl Checker {
         }
         (self.kernel, self.grid, self.block) = (launch.kernel, launch.grid, launch.block);
         self.arguments = report::arguments(launch);
-        self.arguments_at = report::memory_of_arguments(launch);
         self.clocks.begin_launch();
         self.pages.begin_phase();
         self.regions.begin_launch();
         self.stack_bytes = launch.stack_bytes;
-        (self.accesses, self.more, self.full) = (0, 0, false);
+        (self.has_accesses, self.more, self.full, self.out_of_memory) = (false, 0, false, false);
         self.seen.clear();
         self.findings.clear();
     }
 
     /// Ends the launch; returns what was found, and how much more.
     pub fn end_launch(mut self: Box<Self>, ran: bool) -> (Vec<Finding>, u64) {
-        if ran && self.accesses == 0 && !self.kernel.params.is_empty() {
+        if ran && !self.has_accesses && !self.kernel.params.is_empty() {
             self.report_missing();
         }
         let found = (std::mem::take(&mut self.findings), self.more);
         self.regions.end_launch();
-        if self.pages.bytes() > KEPT_BYTES {
+        if self.pages.bytes() > KEPT_BYTES.min(self.settings.memory / 16) {
             self.pages.clear();
         }
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
         found
+    }
+
+    /// Whether anything was found.
+    pub fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
     }
 
     /// A block is about to run, at place `number` of those that run at once.
@@ -231,19 +245,43 @@ impl Checker {
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
-    /// Whether an address is in the memory of the launch's arguments.
+    /// An access by a thread of the block at place `number`, if it is a common one, with which nothing is wrong. `false`
+    /// for others, which [`Self::access`] checks from the start.
     #[inline(always)]
-    fn is_argument(&self, address: usize) -> bool {
-        address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1
+    fn access_at_once(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) -> bool {
+        let (Some(page), Some(place)) = (self.pages.recent(address), self.places.recent(access.pc)) else {
+            return false;
+        };
+        let offset = address % PAGE;
+        if !page.contains(offset, access.bytes) || access.is_misaligned(address) {
+            return false;
+        }
+        if access.reads && !access.any_value && !page.is_written(offset, access.bytes) {
+            return false;
+        }
+        let block = &self.clocks.blocks[number as usize];
+        let record = Record::new(block.linear, block.clock(thread), thread, place, access.kind());
+        for (grain, mask) in grains(offset, access.bytes) {
+            let now = record.of_bytes(mask);
+            let records = &mut page.records[grain];
+            match compare(&self.clocks, block, thread, records, &now) {
+                Compared::Known => {}
+                Compared::Kept(at) => records[at] = now,
+                Compared::Race(..) => return false,
+            }
+        }
+        if access.writes {
+            page.set_written(offset, access.bytes);
+        }
+        true
     }
 
     /// An access by a thread of the block at place `number`.
-    fn access(&mut self, number: u32, thread: u32, address: usize, access: Accessed) {
+    fn access(&mut self, number: u32, thread: u32, address: usize, access: &Accessed) {
         let place = self.places.number(access.pc);
         let block = &self.clocks.blocks[number as usize];
-        let kind = Kind { write: access.writes, atomic: access.atomic, narrow: access.narrow };
-        let record = Record::new(block.linear, block.clock(thread), thread, place, kind);
-        if access.aligned && !address.is_multiple_of(access.bytes.min(8)) {
+        let record = Record::new(block.linear, block.clock(thread), thread, place, access.kind());
+        if access.is_misaligned(address) {
             self.report(FindingKind::Misaligned, number, record, None, address, access);
         }
         let end = address + access.bytes;
@@ -256,7 +294,6 @@ impl Checker {
     }
 
     /// The part of an access in one page.
-    #[inline(always)]
     fn piece(
         &mut self,
         number: u32,
@@ -264,11 +301,14 @@ impl Checker {
         address: usize,
         bytes: usize,
         record: Record,
-        access: Accessed,
+        access: &Accessed,
     ) {
-        let page = self.pages.page(address, |at| self.regions.find(at));
+        let Some(page) = self.pages.page(address, |at| self.regions.find(at)) else {
+            self.out_of_memory = true;
+            return;
+        };
         let offset = address % PAGE;
-        if offset < page.low.into() || offset + bytes > page.high.into() {
+        if !page.contains(offset, bytes) {
             let freed = self.regions.find(address).is_some_and(|region| region.is_freed());
             let kind = if freed { FindingKind::Freed } else { FindingKind::OutOfBounds };
             return self.report(kind, number, record, None, address, access);
@@ -277,15 +317,19 @@ impl Checker {
         if access.writes {
             page.set_written(offset, bytes);
         }
+        let block = &self.clocks.blocks[number as usize];
         let mut race = None;
-        for grain in offset / GRAIN..=(offset + bytes - 1) / GRAIN {
-            let low = offset.max(grain * GRAIN) - grain * GRAIN;
-            let high = (offset + bytes - grain * GRAIN).min(GRAIN);
-            let now = record.of_bytes((1 << high) - (1 << low));
-            if let Some(old) = compare(&self.clocks, number, thread, &mut page.records[grain], now)
-                && race.is_none()
-            {
-                race = Some((now, old, address - offset + grain * GRAIN + low));
+        for (grain, mask) in grains(offset, bytes) {
+            let now = record.of_bytes(mask);
+            let records = &mut page.records[grain];
+            match compare(&self.clocks, block, thread, records, &now) {
+                Compared::Known => {}
+                Compared::Kept(at) => records[at] = now,
+                Compared::Race(at, old) => {
+                    records[at] = now;
+                    let low = mask.trailing_zeros() as usize;
+                    race = race.or(Some((now, old, address - offset + grain * GRAIN + low)));
+                }
             }
         }
         if unwritten {
@@ -299,23 +343,45 @@ impl Checker {
     }
 }
 
-/// Compares an access with those before to the same bytes, and keeps it. Returns one that it races with.
+/// The grains of a page that bytes are in, each with a mask of them.
+#[inline(always)]
+fn grains(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, u64)> {
+    (offset / GRAIN..=(offset + bytes - 1) / GRAIN).map(move |grain| {
+        let low = offset.saturating_sub(grain * GRAIN);
+        let high = (offset + bytes - grain * GRAIN).min(GRAIN);
+        (grain, (1 << high) - (1 << low))
+    })
+}
+
+/// What an access is to those before to the same bytes.
+enum Compared {
+    /// One of them, as far as it matters.
+    Known,
+    /// To be kept in this record.
+    Kept(usize),
+    /// The same, but it is in a race with this one.
+    Race(usize, Record),
+}
+
+/// Compares an access by a thread of `block` with those before to the same bytes.
 #[inline(always)]
 fn compare(
     clocks: &Clocks,
-    number: u32,
+    block: &Block,
     thread: u32,
-    records: &mut [Record; RECORDS],
-    now: Record,
-) -> Option<Record> {
-    // The last one is that of a thread that repeats itself more often than not.
-    if records.iter().any(|old| old.repeats(&now)) {
-        return None;
+    records: &[Record; RECORDS],
+    now: &Record,
+) -> Compared {
+    if records[0].is_empty() {
+        return Compared::Kept(0);
     }
-    if Record::only_reads(records, &now) {
-        // The first two are kept: they are of two threads, so a write that conflicts conflicts with one of them.
-        records[RECORDS - 1] = now;
-        return None;
+    if records.iter().any(|old| old.repeats(now)) {
+        return Compared::Known;
+    }
+    let is_past = |old: &Record| old.clock().is_none_or(|clock| block.is_past(old.block(), clock));
+    if Record::are_alike(records, now) && !records[..2].iter().any(is_past) {
+        // The first two are kept: they are of two threads, so what conflicts with this conflicts with one of them.
+        return Compared::Kept(RECORDS - 1);
     }
     let mut race = None;
     let mut free = None;
@@ -324,12 +390,12 @@ fn compare(
             free = free.or(Some(at));
             break;
         }
-        let (conflicts, covered) = (old.conflicts(&now), old.is_covered_by(&now));
+        let (conflicts, covered) = (old.conflicts(now), old.is_covered_by(now));
         if !conflicts && !covered {
             continue;
         }
         let ordered = match old.clock() {
-            Some(clock) => clocks.is_ordered(number, thread, old.block(), old.thread(), clock),
+            Some(clock) => clocks.is_ordered(block, thread, old.block(), old.thread(), clock),
             None => true,
         };
         if ordered && covered {
@@ -338,6 +404,6 @@ fn compare(
             race = Some(*old);
         }
     }
-    records[free.unwrap_or(RECORDS - 1)] = now;
-    race
+    let at = free.unwrap_or(RECORDS - 1);
+    race.map_or(Compared::Kept(at), |old| Compared::Race(at, old))
 }

@@ -44,28 +44,30 @@ impl fmt::Display for Frame {
 /// The places of one kernel.
 pub(super) struct Places {
     /// Recent places by their return address.
-    cache: Box<[(usize, u16)]>,
+    cache: Box<[(usize, u16); CACHED]>,
     numbers: HashMap<usize, u16>,
     stacks: Vec<Arc<Backtrace>>,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { cache: vec![(0, 0); CACHED].into(), numbers: HashMap::new(), stacks: Vec::new() }
+        Self { cache: Box::new([(0, 0); CACHED]), numbers: HashMap::new(), stacks: Vec::new() }
     }
 }
 
 impl Places {
-    /// The number of the place that returns to `pc`, whose call is on the stack.
+    /// The number of the place that returns to `pc`, if it is a recent one.
     #[inline(always)]
-    pub fn number(&mut self, pc: usize) -> u16 {
+    pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
-        if cached == pc { number } else { self.find(pc) }
+        (cached == pc).then_some(number)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn find(&mut self, pc: usize) -> u16 {
+    /// The number of the place that returns to `pc`, whose call is on the stack.
+    pub fn number(&mut self, pc: usize) -> u16 {
+        if let Some(number) = self.recent(pc) {
+            return number;
+        }
         let number = match self.numbers.get(&pc) {
             Some(number) => *number,
             None => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use gpu_spec::ParamKind;
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::{Of, RED_ZONE};
+use super::memory::Of;
 use super::shadow::Record;
 use super::{Accessed, Checker, Subject};
 
@@ -39,27 +39,13 @@ pub(super) fn arguments(launch: &Subject<'_>) -> Vec<Argument> {
                     elements: Some((param.size, word(1))),
                 });
             }
-            ParamKind::Value => {}
+            ParamKind::Value | ParamKind::Shared => {}
             _ if count == 1 => found.push(Argument { name: param.name, start: word(0), elements: None }),
             _ => {}
         }
         at += count;
     }
     found
-}
-
-/// Where the arguments are, as a start and bytes, if they lie closer together than red zones are wide.
-pub(super) fn memory_of_arguments(launch: &Subject<'_>) -> (usize, usize) {
-    let sizes = launch.kernel.params.iter().flat_map(|param| {
-        let size = if param.kind == ParamKind::Value { param.size } else { size_of::<u64>() };
-        (0..param.kind.machine_params()).map(move |_| size)
-    });
-    let values = launch.args.iter().map(|arg| arg.addr()).zip(sizes);
-    let pointers = (launch.args.as_ptr().addr(), size_of_val(launch.args));
-    let all = || values.clone().chain([pointers]);
-    let start = all().map(|(at, _)| at).min().unwrap_or(0);
-    let end = all().map(|(at, size)| at + size).max().unwrap_or(0);
-    if end - start <= RED_ZONE { (start, end - start) } else { pointers }
 }
 
 impl Checker {
@@ -86,7 +72,7 @@ impl Checker {
         now: Record,
         old: Option<Record>,
         address: usize,
-        access: Accessed,
+        access: &Accessed,
     ) {
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
             return;

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `WARPSMITH_CHECK` | `1`: launches are checked; `first`: and stop at the first finding | not checked |
 //! | `WARPSMITH_CHECK_LIMIT` | findings of a launch that are kept; the rest are counted | 100 |
+//! | `WARPSMITH_CHECK_MEMORY` | MiB of shadow memory, 8 bytes for each byte that the launches which run touch | 3/4 of what is available |
 //! | `WARPSMITH_CHECK_REPORT` | a file to which each finding is appended, as a line of JSON | none |
 //! | `WARPSMITH_CHECK_ROOT` | the folder to which relative places in the source belong | the current one |
 
@@ -15,6 +16,8 @@ use std::sync::OnceLock;
 pub(crate) struct Settings {
     pub first: bool,
     pub limit: usize,
+    /// Bytes of shadow memory that there may be.
+    pub memory: usize,
     pub report: Option<PathBuf>,
     pub root: PathBuf,
 }
@@ -46,9 +49,20 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
     Ok(Some(Settings {
         first,
         limit: number("WARPSMITH_CHECK_LIMIT")?.unwrap_or(100).max(1) as usize,
+        memory: match number("WARPSMITH_CHECK_MEMORY")? {
+            Some(mib) => usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1 << 20),
+            None => available().map_or(usize::MAX, |bytes| bytes / 4 * 3),
+        },
         report: variable("WARPSMITH_CHECK_REPORT").map(PathBuf::from),
         root: variable("WARPSMITH_CHECK_ROOT").map(PathBuf::from).unwrap_or_default(),
     }))
+}
+
+/// Bytes that programs can still allocate, as the operating system estimates.
+fn available() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
 }
 
 #[cfg(test)]
@@ -69,5 +83,7 @@ mod tests {
         assert!(only("WARPSMITH_CHECK", "yes").unwrap_err().contains("WARPSMITH_CHECK is `yes`"));
         assert!(only("WARPSMITH_CHECK_LIMIT", "-1").unwrap_err().contains("WARPSMITH_CHECK_LIMIT is `-1`"));
         assert_eq!(only("WARPSMITH_CHECK_LIMIT", "0").unwrap().unwrap().limit, 1);
+        assert!(only("WARPSMITH_CHECK_MEMORY", "1G").unwrap_err().contains("WARPSMITH_CHECK_MEMORY is `1G`"));
+        assert_eq!(only("WARPSMITH_CHECK_MEMORY", "3").unwrap().unwrap().memory, 3 << 20);
     }
 }

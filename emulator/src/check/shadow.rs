@@ -6,8 +6,10 @@
 //! A page lies in one region at most, a buffer or a shared array, whose bounds it keeps, with one bit for each byte that
 //! says whether it was written: regions begin at multiples of 512, and a page beside one belongs to its red zone.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::memory::Region;
 
@@ -121,12 +123,15 @@ impl Record {
             && (self.place & NARROW & !later.place) == 0
     }
 
-    /// Whether all are reads of at least the bytes that `now` reads: nothing of them matters to it.
+    /// Whether all do the same to at least the bytes of `now`, and no two of them conflict: they read, or are atomic.
     #[inline(always)]
-    pub fn only_reads(records: &[Record; RECORDS], now: &Record) -> bool {
+    pub fn are_alike(records: &[Record; RECORDS], now: &Record) -> bool {
         let [a, b, c] = records;
-        (a.key | b.key | c.key | now.key) & (WRITE | ATOMIC) == 0
-            && a.key & b.key & c.key & MASK & now.key == now.mask()
+        let any = a.key | b.key | c.key | now.key;
+        let all = a.key & b.key & c.key & now.key;
+        let narrow = (a.place | b.place | c.place | now.place) & NARROW != 0;
+        let alike = any & (WRITE | ATOMIC) == 0 || ((any ^ all) & WRITE == 0 && all & ATOMIC != 0 && !narrow);
+        alike && all & MASK == now.mask()
     }
 }
 
@@ -143,14 +148,20 @@ pub(super) struct Page {
     /// What the records are of; 0 for nothing.
     phase: u32,
     /// Bytes of the page that may be touched: from, and to before.
-    pub low: u16,
-    pub high: u16,
+    low: u16,
+    high: u16,
     /// One bit for each byte that was written, of the region's; null outside regions.
     written: *const AtomicU64,
     pub records: [[Record; RECORDS]; PAGE / GRAIN],
 }
 
 impl Page {
+    /// Whether bytes of the page, or from it on, may be touched.
+    #[inline(always)]
+    pub fn contains(&self, offset: usize, bytes: usize) -> bool {
+        offset >= self.low.into() && offset + bytes <= self.high.into()
+    }
+
     /// Whether one of `bytes` bytes was written, or nothing is known.
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
@@ -194,28 +205,41 @@ fn mask(offset: usize, bytes: usize) -> u64 {
     (u64::MAX >> (64 - bytes)) << (offset % 64)
 }
 
+/// Bytes of shadow memory of all launches.
+static SHADOW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of a page, and of its place in the map.
+const PAGE_BYTES: usize = size_of::<Page>() + size_of::<(usize, Box<Page>)>();
+
 /// The pages that were touched.
 pub(super) struct Pages {
     pages: HashMap<usize, Box<Page>>,
+    /// Bytes that [`SHADOW`] may have.
+    limit: usize,
     /// Recent ones by their number.
-    cache: Box<[(usize, *mut Page)]>,
+    cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
 }
 
 // SAFETY: the pointers are to pages that it owns; those to regions are used during a launch, which keeps the regions.
 unsafe impl Send for Pages {}
 
-impl Default for Pages {
-    fn default() -> Self {
-        Self {
-            pages: HashMap::new(),
-            cache: vec![(usize::MAX, std::ptr::null_mut()); CACHED].into(),
-            phase: 0,
-        }
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
 impl Pages {
+    /// No pages. There are to be no more than `limit` bytes of all.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            pages: HashMap::new(),
+            limit,
+            cache: Box::new([(usize::MAX, std::ptr::null_mut()); CACHED]),
+            phase: 0,
+        }
+    }
+
     /// Everything before is ordered with everything after, and regions are looked up again.
     pub fn begin_phase(&mut self) {
         if self.phase == u32::MAX {
@@ -226,6 +250,7 @@ impl Pages {
 
     /// Frees the memory.
     pub fn clear(&mut self) {
+        SHADOW.fetch_sub(self.bytes(), Relaxed);
         self.pages = HashMap::new();
         self.cache.fill((usize::MAX, std::ptr::null_mut()));
         self.phase = 0;
@@ -233,43 +258,42 @@ impl Pages {
 
     /// Bytes of shadow memory.
     pub fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + size_of::<(usize, Box<Page>)>())
+        self.pages.len() * PAGE_BYTES
     }
 
-    /// The page of an address; `region` finds the region around one.
+    /// The page of an address, if it was used a short time ago, in this phase.
     #[inline(always)]
+    pub fn recent(&mut self, address: usize) -> Option<&mut Page> {
+        let number = address / PAGE;
+        let (cached, page) = self.cache[slot(number)];
+        if cached != number {
+            return None;
+        }
+        // SAFETY: the cache has pages of the map, which it owns, in place; nothing else refers to one while the caller
+        // has the mutable borrow.
+        let page = unsafe { &mut *page };
+        (page.phase == self.phase).then_some(page)
+    }
+
+    /// The page of an address; `region` finds the region around one. `None` when there is no memory for it.
     pub fn page<'r>(
         &mut self,
         address: usize,
         region: impl FnOnce(usize) -> Option<&'r Region>,
-    ) -> &mut Page {
+    ) -> Option<&mut Page> {
         let number = address / PAGE;
-        let (cached, page) = self.cache[number % CACHED];
-        let page = if cached == number { page } else { self.find(number) };
-        // SAFETY: the cache has pages of the map, which it owns, in place; nothing else refers to one while the caller
-        // has the mutable borrow.
-        let page = unsafe { &mut *page };
+        self.pages.try_reserve(1).ok()?;
+        let page = match self.pages.entry(number) {
+            Entry::Occupied(page) => page.into_mut(),
+            Entry::Vacant(place) => place.insert(new_page(self.limit)?),
+        };
+        let page = &mut **page;
+        self.cache[slot(number)] = (number, page);
         if page.phase != self.phase {
             refresh(page, number * PAGE, region(number * PAGE));
             page.phase = self.phase;
         }
-        page
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn find(&mut self, number: usize) -> *mut Page {
-        let page: *mut Page = &mut **self.pages.entry(number).or_insert_with(|| {
-            Box::new(Page {
-                phase: 0,
-                low: 0,
-                high: PAGE as u16,
-                written: std::ptr::null(),
-                records: [[Record::default(); RECORDS]; PAGE / GRAIN],
-            })
-        });
-        self.cache[number % CACHED] = (number, page);
-        page
+        Some(page)
     }
 
     /// The memory begins a new life: nothing before is of interest.
@@ -282,8 +306,27 @@ impl Pages {
     }
 }
 
-#[cold]
-#[inline(never)]
+/// A page of no phase, unless that makes more than `limit` bytes of shadow memory, or the allocator has none left.
+fn new_page(limit: usize) -> Option<Box<Page>> {
+    const LAYOUT: Layout = Layout::new::<Page>();
+    if SHADOW.fetch_add(PAGE_BYTES, Relaxed) + PAGE_BYTES <= limit {
+        // SAFETY: the layout has a size.
+        let page = unsafe { alloc_zeroed(LAYOUT) }.cast::<Page>();
+        if !page.is_null() {
+            // SAFETY: allocated with the layout of a page; all of its fields may be zero.
+            return Some(unsafe { Box::from_raw(page) });
+        }
+    }
+    SHADOW.fetch_sub(PAGE_BYTES, Relaxed);
+    None
+}
+
+/// The place of a page in the cache. Arrays whose distance is a power of two do not meet in it.
+#[inline(always)]
+fn slot(number: usize) -> usize {
+    (number ^ number >> 9 ^ number >> 18) % CACHED
+}
+
 fn refresh(page: &mut Page, start: usize, region: Option<&Region>) {
     page.records = [[Record::default(); RECORDS]; PAGE / GRAIN];
     (page.low, page.high, page.written) = (0, PAGE as u16, std::ptr::null());
@@ -297,3 +340,24 @@ fn refresh(page: &mut Page, start: usize, region: Option<&Region>) {
 }
 
 const _: () = assert!(size_of::<Record>() == 10 && size_of::<Page>() <= 8 * PAGE - 160);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_end_at_the_limit_and_are_counted_back() {
+        let mut pages = Pages::new(usize::MAX);
+        pages.begin_phase();
+        assert!((0..8).all(|number| pages.page(number * PAGE, |_| None).is_some()));
+        assert_eq!(pages.bytes(), 8 * PAGE_BYTES);
+        // Other tests have none.
+        assert_eq!(SHADOW.load(Relaxed), 8 * PAGE_BYTES);
+        pages.limit = 9 * PAGE_BYTES;
+        assert!(pages.page(8 * PAGE, |_| None).is_some());
+        assert!(pages.page(9 * PAGE, |_| None).is_none());
+        assert!(pages.page(8 * PAGE, |_| None).is_some(), "it is there");
+        drop(pages);
+        assert_eq!(SHADOW.load(Relaxed), 0);
+    }
+}

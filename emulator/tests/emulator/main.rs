@@ -9,5 +9,6 @@ mod arrays;
 mod blocks;
 mod faults;
 mod livelock;
+mod redzones;
 mod sets;
 mod warps;

@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
-use super::forms::{Form, forms, marker_of, passed, types};
+use super::forms::{Form, forms, length_name, marker_of, passed, types};
 use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::{Kind, text};
@@ -180,11 +180,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     });
     let abi = abi(kernel, instance);
     let any_lifetime = any_lifetime(kernel, instance);
-    let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
-        let Kind::Shared(array) = param.kind else { return None };
-        Some(array.bytes(&form.element))
-    });
-    let shared_memory = quote!(&[#(#arrays),*]);
+    let shared_memory = static_shared(kernel, instance);
     let at = kernel.function.sig.ident.span();
     quote! {
         const _: () = { #(#checks)* };
@@ -193,9 +189,18 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .into_iter()
     .chain(quote_spanned!(at=>
         const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);
-        const _: () = ::gpu_std::__private::check_shared_memory(#shared_memory);
+        const _: u32 = #shared_memory;
     ))
     .collect()
+}
+
+/// The bytes of its arrays of fixed length in shared memory, which compiles when a block has them.
+fn static_shared(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
+        let Kind::Shared(array) = param.kind else { return None };
+        array.static_bytes(&form.element)
+    });
+    quote!(::gpu_std::__private::shared_memory(&[#(#arrays),*]))
 }
 
 /// Compiles when the kernel takes slices and views of any lifetime. One that requires a longer one than the launch's, in
@@ -340,8 +345,9 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut arguments = Vec::new();
     let mut params = Vec::new();
     let mut claims = Vec::new();
+    let mut lengths = Vec::new();
     let mut slot = 0usize;
-    for (form, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
+    for (index, (form, param)) in forms(kernel, instance).into_iter().zip(&kernel.params).enumerate() {
         let Form { element, kind, on_host, slots, ty, is_claimed, .. } = form;
         if slots == 0 {
             arguments.push(on_host);
@@ -353,11 +359,17 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
-        let argument = quote!(::gpu_std::__private::#on_host(args, #position));
-        arguments.push(match param.is_optional {
-            true => quote!((!::gpu_std::__private::is_null(args, #position)).then(|| #argument)),
-            false => argument,
-        });
+        if let Kind::Shared(_) = param.kind {
+            let length = length_name(index);
+            lengths.push(quote!(let #length = ::gpu_std::__private::read_value::<usize>(args, #position);));
+            arguments.push(on_host);
+        } else {
+            let argument = quote!(::gpu_std::__private::#on_host(args, #position));
+            arguments.push(match param.is_optional {
+                true => quote!((!::gpu_std::__private::is_null(args, #position)).then(|| #argument)),
+                false => argument,
+            });
+        }
         params.push(quote! {
             ::gpu_std::ParamSpec {
                 name: #param_name,
@@ -385,6 +397,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 
     let limits = limits::constant(kernel, instance);
+    let static_shared = static_shared(kernel, instance);
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
     let stack = match kernel.options.stack {
         None => quote!(::core::option::Option::None),
@@ -408,6 +421,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 launch_bounds: __LIMITS.launch_bounds(),
                 block: __LIMITS.block(),
                 cluster: __LIMITS.cluster(),
+                static_shared: #static_shared,
                 claims: __CLAIMS,
                 stack: #stack,
                 min_arch: #min_arch,
@@ -427,7 +441,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; an
                 // unsafe kernel's own contract is the launcher's.
                 #[allow(unused_unsafe)]
-                unsafe { #callee(#(#arguments),*) }
+                unsafe {
+                    #(#lengths)*
+                    #callee(#(#arguments),*)
+                }
             }
 
             // SAFETY: `__SPEC` is this instance's.

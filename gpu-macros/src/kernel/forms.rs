@@ -12,6 +12,7 @@ use super::Kernel;
 use super::emit::{bounded_generics, plain_generics};
 use super::instances::{Argument, Instance};
 use super::params::{Kind, Param};
+use super::shared::Ahead;
 
 /// The parameter types of all instances. As visible as the function: its types may be no more visible.
 pub(crate) fn types(kernel: &Kernel) -> TokenStream {
@@ -35,7 +36,7 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The type that stands for a parameter in `Kernel::Params`; none for an array in shared memory.
+/// The type that stands for a parameter in `Kernel::Params`; none for an array of fixed length in shared memory.
 pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
     let element = &param.element;
     let marker = match &param.kind {
@@ -53,6 +54,10 @@ pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
         Kind::ViewMut(dimensions, _) => {
             let view = format_ident!("SliceMut{dimensions}");
             quote!(::gpu_std::param::#view<#element>)
+        }
+        Kind::Shared(array) if array.is_slice => {
+            let counted = array.counted(&quote!(#element));
+            quote!(::gpu_std::param::Shared<#counted>)
         }
         Kind::Shared(_) => return None,
     };
@@ -77,9 +82,9 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
 
 /// The argument that a generic parameter has in an instance.
 pub(crate) struct Form {
-    /// The value, or the element of a slice or view, or the array in shared memory.
+    /// The value, or the element of a slice or view, or the array in shared memory. Of a shared slice what its length counts.
     pub element: TokenStream,
-    /// The `gpu_spec::ParamKind`; for an array in shared memory there is none.
+    /// The `gpu_spec::ParamKind`; for an array of fixed length in shared memory there is none.
     pub kind: Ident,
     /// The parameter's type, of any lifetime.
     pub ty: TokenStream,
@@ -88,8 +93,9 @@ pub(crate) struct Form {
     /// The machine parameters of the GPU's entry, and the argument made of them.
     pub machine: TokenStream,
     pub on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`: none for an
-    /// array in shared memory, which is no parameter of the launch.
+    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`. For an array in
+    /// shared memory the argument itself: that of a fixed length takes no machine parameter, that of a slice its length,
+    /// by the name of the GPU's entry.
     pub on_host: TokenStream,
     pub slots: usize,
     /// Whether it is a mutable view, whose claims limit launches.
@@ -97,12 +103,8 @@ pub(crate) struct Form {
 }
 
 pub(crate) fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut arrays = 0;
-    let form = |(index, param): (usize, &Param)| {
-        let form = form(index, param, instance, arrays);
-        arrays += usize::from(form.slots == 0);
-        form
-    };
+    let mut ahead = Ahead::default();
+    let form = |(index, param): (usize, &Param)| form(index, param, instance, &mut ahead);
     kernel.params.iter().enumerate().map(form).collect()
 }
 
@@ -113,11 +115,15 @@ pub(crate) fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
     forms
 }
 
-/// `arrays` are ahead of the parameter in shared memory.
-fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form {
+/// The name of the machine parameter that is a length.
+pub(crate) fn length_name(index: usize) -> Ident {
+    format_ident!("n{index}")
+}
+
+fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> Form {
     let element = projection(instance, param, &element_name(index));
     let mapping = projection(instance, param, &mapping_name(index));
-    let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
+    let (data, len) = (format_ident!("p{index}"), length_name(index));
     let plain = |ty: TokenStream, kind: &str, check: Option<TokenStream>| Form {
         element: element.clone(),
         kind: format_ident!("{kind}"),
@@ -155,17 +161,20 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
             is_claimed: true,
             element,
         },
-        Kind::Shared(array) => Form {
-            kind: format_ident!("Shared"),
-            ty: array.ty(&element),
-            check: Some(quote!(check_shared)),
-            machine: quote!(),
-            on_gpu: array.argument(&element, arrays),
-            on_host: array.argument(&element, arrays),
-            slots: 0,
-            is_claimed: false,
-            element,
-        },
+        Kind::Shared(array) => {
+            let [on_gpu, on_host] = array.arguments(&element, &len, ahead);
+            Form {
+                kind: format_ident!("Shared"),
+                ty: array.ty(&element),
+                check: Some(array.check()),
+                machine: quote!(#len: usize),
+                on_gpu,
+                on_host,
+                slots: usize::from(array.is_slice),
+                is_claimed: false,
+                element: if array.is_slice { array.counted(&element) } else { element },
+            }
+        }
         Kind::View(dimensions) => {
             let (view, extents) = (format_ident!("Slice{dimensions}"), format_ident!("Extents{dimensions}"));
             let (make, read) = (format_ident!("slice{dimensions}"), format_ident!("read_slice{dimensions}"));

@@ -1,9 +1,10 @@
-//! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory, which the entry reserves and the launch
-//! does not pass.
+//! The parameters `Shared<A>` and `DoubleBuffer<A>`: arrays in shared memory. Those of a fixed length the entry reserves,
+//! and the launch does not pass them. Of slices the launch passes the length, and they lie in dynamic shared memory, one
+//! after the other.
 
 use proc_macro2::{Literal, TokenStream};
-use quote::{ToTokens, format_ident, quote};
-use syn::{GenericArgument, PathArguments, Type, TypePath};
+use quote::{ToTokens, quote};
+use syn::{GenericArgument, Ident, PathArguments, Type, TypePath};
 
 use super::Errors;
 use super::params::{Kind, Param};
@@ -11,50 +12,83 @@ use super::params::{Kind, Param};
 /// The arrays of a kernel: each has a barrier of its own, of the 15 that a block has beside that of `sync_threads`.
 const MAX: usize = 15;
 
-/// Which of the two a parameter is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Array {
-    /// `Shared<A>`.
-    Single,
-    /// `DoubleBuffer<A>`.
-    Double,
+/// What a parameter is.
+#[derive(Clone, Copy)]
+pub(crate) struct Array {
+    /// Whether it is a `DoubleBuffer`.
+    is_double: bool,
+    /// Whether it is of a slice: its length comes with the launch.
+    pub is_slice: bool,
+}
+
+/// The arrays of a kernel ahead of one.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// Their number.
+    count: usize,
+    /// Bytes of each in dynamic shared memory, as expressions.
+    bytes: Vec<TokenStream>,
 }
 
 impl Array {
-    fn of(path: &TypePath) -> Option<Self> {
-        let name = &path.path.segments.last()?.ident;
-        if name == "Shared" {
-            Some(Array::Single)
-        } else if name == "DoubleBuffer" {
-            Some(Array::Double)
-        } else {
-            None
-        }
-    }
-
-    /// The parameter's type, of any lifetime.
+    /// The parameter's type, of any lifetime. `element` is the element of a slice, or the whole array.
     pub fn ty(self, element: &TokenStream) -> TokenStream {
-        match self {
-            Array::Single => quote!(::gpu_std::Shared<'_, #element>),
-            Array::Double => quote!(::gpu_std::DoubleBuffer<'_, #element>),
+        let array = if self.is_slice { quote!([#element]) } else { element.clone() };
+        match self.is_double {
+            false => quote!(::gpu_std::Shared<'_, #array>),
+            true => quote!(::gpu_std::DoubleBuffer<'_, #array>),
         }
     }
 
-    /// Bytes of shared memory.
-    pub fn bytes(self, element: &TokenStream) -> TokenStream {
-        match self {
-            Array::Single => quote!(::core::mem::size_of::<#element>()),
-            Array::Double => quote!(2 * ::core::mem::size_of::<#element>()),
-        }
+    /// What the launch passes the number of: the elements of a slice, of both arrays of a pair.
+    pub fn counted(self, element: &TokenStream) -> TokenStream {
+        if self.is_double { quote!([#element; 2]) } else { element.clone() }
     }
 
-    /// The argument of an entry, of the `index`-th array of the kernel: it reserves the memory.
-    pub fn argument(self, element: &TokenStream, index: usize) -> TokenStream {
-        let barrier = Literal::usize_unsuffixed(index + 1);
-        let (memory, make) = match self {
-            Array::Single => (element.clone(), format_ident!("shared")),
-            Array::Double => (quote!([#element; 2]), format_ident!("double_buffer")),
+    /// Bytes of static shared memory.
+    pub fn static_bytes(self, element: &TokenStream) -> Option<TokenStream> {
+        let memory = self.counted(element);
+        (!self.is_slice).then(|| quote!(::core::mem::size_of::<#memory>()))
+    }
+
+    /// The function that compiles for types that it can have.
+    pub fn check(self) -> TokenStream {
+        if self.is_slice { quote!(check_shared_elements) } else { quote!(check_shared) }
+    }
+
+    /// The argument of an entry behind others, on the GPU and on the host; `len` is a length that the launch passed.
+    pub fn arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
+        ahead.count += 1;
+        if self.is_slice {
+            return self.slice_arguments(element, len, ahead);
+        }
+        let argument = self.fixed_argument(element, ahead.count);
+        [argument.clone(), argument]
+    }
+
+    fn slice_arguments(self, element: &TokenStream, len: &Ident, ahead: &mut Ahead) -> [TokenStream; 2] {
+        let barrier = Literal::usize_unsuffixed(ahead.count);
+        let make = if self.is_double { quote!(double_buffer_slice) } else { quote!(shared_slice) };
+        let before = &ahead.bytes;
+        let place = quote!(offset: 0 #(+ #before)*, len: #len);
+        let on_gpu = quote! {
+            ::gpu_std::__private::#make::<#element>(::gpu_std::__private::SharedPlace { #place }, #barrier)
         };
+        let on_host = quote! {{
+            static __SITE: ::gpu_std::shared::SharedStatic<u8> = ::gpu_std::shared::SharedStatic::new();
+            let place = ::gpu_std::__private::SharedPlace { #place, site: &__SITE };
+            ::gpu_std::__private::#make::<#element>(place, #barrier)
+        }};
+        let counted = self.counted(element);
+        ahead.bytes.push(quote!(::gpu_std::__private::shared_bytes::<#counted>(#len)));
+        [on_gpu, on_host]
+    }
+
+    /// It reserves the memory.
+    fn fixed_argument(self, element: &TokenStream, barrier: usize) -> TokenStream {
+        let barrier = Literal::usize_unsuffixed(barrier);
+        let memory = self.counted(element);
+        let make = if self.is_double { quote!(double_buffer) } else { quote!(shared) };
         quote! {{
             #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".shared"))]
             static __SHARED: ::gpu_std::shared::SharedStatic<#memory> = ::gpu_std::shared::SharedStatic::new();
@@ -65,8 +99,12 @@ impl Array {
 
 /// `Shared<A>` or `DoubleBuffer<A>` as a parameter, if `path` is one.
 pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> {
-    let array = Array::of(path)?;
     let segment = path.path.segments.last()?;
+    let is_double = match &*segment.ident.to_string() {
+        "Shared" => false,
+        "DoubleBuffer" => true,
+        _ => return None,
+    };
     let element = match &segment.arguments {
         PathArguments::AngleBracketed(arguments) => {
             arguments.args.iter().find_map(|argument| match argument {
@@ -78,8 +116,12 @@ pub(crate) fn classify(path: &TypePath) -> Option<Result<(Kind, Type), String>> 
     };
     let name = &segment.ident;
     Some(match element {
-        Some(element) => Ok((Kind::Shared(array), element)),
-        None => Err(format!("say what the block shares: `{name}<[f32; 256]>` or `{name}<[[T; C]; R]>`")),
+        Some(Type::Slice(slice)) => Ok((Kind::Shared(Array { is_double, is_slice: true }), *slice.elem)),
+        Some(element) => Ok((Kind::Shared(Array { is_double, is_slice: false }), element)),
+        None => Err(format!(
+            "say what the block shares: `{name}<[f32; 256]>`, `{name}<[[T; C]; R]>`, or `{name}<[f32]>` for a length that comes \
+             with the launch"
+        )),
     })
 }
 

@@ -3,7 +3,7 @@
 //! # Why this is sound
 //!
 //! The mapping is a type, so all threads agree on the tile of each block. Different blocks of a launch of at most two
-//! dimensions have tiles at different places, which do not overlap, because the tile of block (x, y) begins at a
+//! dimensions have tiles at different places, which do not overlap, because the tile of block x, y begins at a
 //! multiple of its sides that only that block has. Within a tile, element i (row after row) belongs to the thread of the
 //! block whose linear index is i modulo the block's threads. Point 4 of the parent module holds as for `get_mut`: the view
 //! is borrowed while the kernel has a reference to an element, and it has one at a time.
@@ -11,39 +11,29 @@
 use super::DisjointMut2;
 use crate::thread;
 
-/// The mapping of a [`DisjointMut2`] in which block (x, y) has the tile of `COLUMNS` x `ROWS` elements that begins at
-/// element (`x * COLUMNS`, `y * ROWS`).
-pub struct Tiles<const COLUMNS: usize, const ROWS: usize>(());
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that begins at
+/// element `[y * HEIGHT, x * WIDTH]`.
+pub struct Tiles<const WIDTH: usize, const HEIGHT: usize>(());
 
-/// The mapping of a [`DisjointMut2`] in which block (x, y) has the tile of `COLUMNS` x `ROWS` elements that begins at
-/// element (`y * COLUMNS`, `x * ROWS`): the tile at the mirrored place, for kernels that transpose.
-pub struct TransposedTiles<const COLUMNS: usize, const ROWS: usize>(());
+/// The mapping of a [`DisjointMut2`] in which block x, y has the tile of `WIDTH` x `HEIGHT` elements that begins at
+/// element `[x * HEIGHT, y * WIDTH]`: the tile at the mirrored place, for kernels that transpose.
+pub struct TransposedTiles<const WIDTH: usize, const HEIGHT: usize>(());
 
 /// A mapping that gives each block a tile.
 pub trait TileMapping: sealed::Tile {}
 
 mod sealed {
     pub trait Tile {
-        const COLUMNS: usize;
-        const ROWS: usize;
-        /// The tile's place among tiles: x and y.
+        const WIDTH: usize;
+        const HEIGHT: usize;
+        /// The tile's place among tiles: row and column.
         fn place() -> [u32; 2];
     }
 }
 
-impl<const COLUMNS: usize, const ROWS: usize> sealed::Tile for Tiles<COLUMNS, ROWS> {
-    const COLUMNS: usize = COLUMNS;
-    const ROWS: usize = ROWS;
-
-    #[inline(always)]
-    fn place() -> [u32; 2] {
-        [thread::block_idx_x(), thread::block_idx_y()]
-    }
-}
-
-impl<const COLUMNS: usize, const ROWS: usize> sealed::Tile for TransposedTiles<COLUMNS, ROWS> {
-    const COLUMNS: usize = COLUMNS;
-    const ROWS: usize = ROWS;
+impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for Tiles<WIDTH, HEIGHT> {
+    const WIDTH: usize = WIDTH;
+    const HEIGHT: usize = HEIGHT;
 
     #[inline(always)]
     fn place() -> [u32; 2] {
@@ -51,18 +41,28 @@ impl<const COLUMNS: usize, const ROWS: usize> sealed::Tile for TransposedTiles<C
     }
 }
 
-impl<const COLUMNS: usize, const ROWS: usize> TileMapping for Tiles<COLUMNS, ROWS> {}
-impl<const COLUMNS: usize, const ROWS: usize> TileMapping for TransposedTiles<COLUMNS, ROWS> {}
+impl<const WIDTH: usize, const HEIGHT: usize> sealed::Tile for TransposedTiles<WIDTH, HEIGHT> {
+    const WIDTH: usize = WIDTH;
+    const HEIGHT: usize = HEIGHT;
+
+    #[inline(always)]
+    fn place() -> [u32; 2] {
+        [thread::block_idx_x(), thread::block_idx_y()]
+    }
+}
+
+impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for Tiles<WIDTH, HEIGHT> {}
+impl<const WIDTH: usize, const HEIGHT: usize> TileMapping for TransposedTiles<WIDTH, HEIGHT> {}
 
 impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
-    /// Where the block's tile begins: x and y of its first element.
+    /// Where the block's tile begins: row and column of its first element.
     #[inline(always)]
-    pub fn tile_origin(&self) -> (usize, usize) {
-        let [x, y] = M::place();
-        (x as usize * M::COLUMNS, y as usize * M::ROWS)
+    pub fn tile_origin(&self) -> [usize; 2] {
+        let [row, column] = M::place();
+        [row as usize * M::HEIGHT, column as usize * M::WIDTH]
     }
 
-    /// Writes the elements of the block's tile that belong to the calling thread, each with the value for its column and row
+    /// Writes the elements of the block's tile that belong to the calling thread, each with the value for its row and column
     /// in the tile: every n-th element in a block of n threads, row after row, so that the threads of a warp have neighbours.
     /// Elements beyond the view's sides are left out.
     ///
@@ -74,24 +74,24 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// /// Each element from the mirrored place, 32 x 32 elements a block.
     /// #[kernel(block(32, 8))]
     /// fn transpose(image: Slice2<f32>, mut out: DisjointMut2<f32, TransposedTiles<32, 32>>) {
-    ///     let (left, top) = out.tile_origin();
-    ///     out.write_tile(|column, row| image[(top + row, left + column)]);
+    ///     let [top, left] = out.tile_origin();
+    ///     out.write_tile(|[row, column]| image[[left + column, top + row]]);
     /// }
     /// ```
     #[inline(always)]
-    pub fn write_tile(&mut self, mut value: impl FnMut(usize, usize) -> T) {
-        self.update_tile(|column, row, element| *element = value(column, row));
+    pub fn write_tile(&mut self, mut value: impl FnMut([usize; 2]) -> T) {
+        self.update_tile(|element, indices| *element = value(indices));
     }
 
-    /// Calls `update` with column, row and reference of each element of the block's tile that belongs to the calling thread:
-    /// those of [`Self::write_tile`].
+    /// Calls `update` with each element of the block's tile that belongs to the calling thread, and its row and column in the
+    /// tile: those of [`Self::write_tile`].
     #[inline(always)]
-    pub fn update_tile(&mut self, mut update: impl FnMut(usize, usize, &mut T)) {
+    pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
         const {
-            assert!(M::COLUMNS > 0 && M::ROWS > 0, "a tile has at least one element");
-            assert!(M::COLUMNS <= 1 << 12 && M::ROWS <= 1 << 12, "a tile has at most 4096 columns and rows");
+            assert!(M::WIDTH > 0 && M::HEIGHT > 0, "a tile has at least one element");
+            assert!(M::WIDTH <= 1 << 12 && M::HEIGHT <= 1 << 12, "a tile has at most 4096 columns and rows");
         };
-        let (left, top) = self.tile_origin();
+        let [top, left] = self.tile_origin();
         // At most a side of the view, which has 32 bits.
         let columns = self.width().saturating_sub(left) as u32;
         let rows = self.height().saturating_sub(top) as u32;
@@ -99,14 +99,14 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
         // Counted without the thread's index, so that the number of rounds is a constant where that of threads is.
         let mut round = 0;
-        while round < (M::COLUMNS * M::ROWS) as u32 {
+        while round < (M::WIDTH * M::HEIGHT) as u32 {
             let index = round + own;
             round += threads;
-            let (column, row) = (index % M::COLUMNS as u32, index / M::COLUMNS as u32);
-            if (row < M::ROWS as u32) & (column < columns) & (row < rows) {
+            let (column, row) = (index % M::WIDTH as u32, index / M::WIDTH as u32);
+            if (row < M::HEIGHT as u32) & (column < columns) & (row < rows) {
                 let (column, row) = (column as usize, row as usize);
                 // SAFETY: the element is within the view's sides; no other thread has it, as the module argues.
-                update(column, row, unsafe { &mut *data.add(row * pitch + column) });
+                update(unsafe { &mut *data.add(row * pitch + column) }, [row, column]);
             }
         }
     }

@@ -78,7 +78,7 @@ view! {
     ///
     /// | mapping | a thread's elements | its claim |
     /// | --- | --- | --- |
-    /// | [`Elements`] | the element at its x and y | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
+    /// | [`Elements`] | the element in its row and column | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
     /// | [`Rows`] | the row of its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
     /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
@@ -136,13 +136,13 @@ impl<T> DisjointMut2<'_, T, Elements> {
             "the place {:?} belongs to another thread of this or another launch",
             cell.get()
         );
-        let [x, y] = cell.raw();
-        if (x >= self.extents.width()) | (y >= self.extents.height()) {
+        let [row, column] = cell.raw();
+        if (column >= self.extents.width()) | (row >= self.extents.height()) {
             return None;
         }
         // SAFETY: both are in range, so the element is within the span; that no other thread has it is argued in the
         // parent module.
-        Some(unsafe { &mut *self.data.add(self.extents.offset(x, y)) })
+        Some(unsafe { &mut *self.data.add(self.extents.offset([row, column])) })
     }
 }
 
@@ -155,7 +155,7 @@ impl<T> DisjointMut2<'_, T, Rows> {
         if index.get() >= self.height() {
             return None;
         }
-        let start = self.extents.offset(0, index.get() as u32);
+        let start = self.extents.offset([index.get() as u32, 0]);
         // SAFETY: the row is within the span; that no other thread has its elements is argued in the parent module: rows
         // do not overlap, since the pitch is at least the width.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.wrapping_add(start), self.width()) })
@@ -173,11 +173,12 @@ impl<T> DisjointMut3<'_, T, Elements> {
             "the place {:?} belongs to another thread of this or another launch",
             cell.get()
         );
-        let [x, y, z] = cell.raw();
-        if (x >= self.extents.width()) | (y >= self.extents.height()) | (z >= self.extents.depth()) {
+        let [plane, row, column] = cell.raw();
+        let extents = self.extents;
+        if (column >= extents.width()) | (row >= extents.height()) | (plane >= extents.depth()) {
             return None;
         }
         // SAFETY: as in two dimensions.
-        Some(unsafe { &mut *self.data.add(self.extents.offset(x, y, z)) })
+        Some(unsafe { &mut *self.data.add(extents.offset([plane, row, column])) })
     }
 }

@@ -9,6 +9,7 @@
 //! | an `Option` of a slice or view | an `Option` of these |
 //! | `image: Slice2<T>`, `Slice3<T>` | `Slice2<T>`, `Slice3<T>` |
 //! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (all of it) |
+//! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | `SharedLen` |
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
 //!
@@ -17,7 +18,7 @@
 use core::marker::PhantomData;
 
 use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
-use gpu_spec::{Extents2, Extents3, param};
+use gpu_spec::{Extents2, Extents3, SharedLen, param};
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3};
@@ -74,6 +75,12 @@ const fn bytes_of<T>() -> usize {
 pub unsafe trait Argument<M> {
     /// Bytes that it takes at most.
     const BYTES: usize;
+
+    /// Bytes of dynamic shared memory that the child needs for it.
+    #[inline(always)]
+    fn shared_bytes(&self) -> u32 {
+        0
+    }
 
     /// Adds it to the parameters.
     fn add(self, parameters: &mut Parameters<'_>);
@@ -175,6 +182,22 @@ pointer_argument! {
     *mut T => PointerMut<T>;
 }
 
+// SAFETY: a length is one machine parameter.
+unsafe impl<T> Argument<param::Shared<T>> for SharedLen {
+    const BYTES: usize = bytes_of::<usize>();
+
+    #[inline(always)]
+    fn shared_bytes(&self) -> u32 {
+        // No launch has so much.
+        self.bytes::<T>().unwrap_or(u32::MAX)
+    }
+
+    #[inline(always)]
+    fn add(self, parameters: &mut Parameters<'_>) {
+        parameters.push(self.0);
+    }
+}
+
 /// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
 ///
 /// # Safety
@@ -189,6 +212,9 @@ pub unsafe trait Arguments<P> {
     /// Bytes that they take at most.
     const BYTES: usize;
 
+    /// Bytes of dynamic shared memory that the child needs for them.
+    fn shared_bytes(&self) -> u32;
+
     /// Adds all of them to the parameters.
     fn add_all(self, parameters: &mut Parameters<'_>);
 }
@@ -198,6 +224,11 @@ macro_rules! arguments {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
             const BYTES: usize = 0 $(+ $argument::BYTES)*;
+
+            #[inline(always)]
+            fn shared_bytes(&self) -> u32 {
+                0_u32 $(.saturating_add(self.$index.shared_bytes()))*
+            }
 
             #[inline(always)]
             #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]

@@ -192,7 +192,7 @@ enum When {
 }
 
 /// Launches kernel `K` as a child of the running grid: `grid` blocks of `block` threads, each block with
-/// `shared_bytes` of dynamic shared memory (at most 48 KiB). Each calling thread launches its own child.
+/// `shared_bytes` of dynamic shared memory besides that of its arrays `Shared<[T]>` (at most 48 KiB in all). Each calling thread launches its own child.
 ///
 /// `arguments` is a tuple with one [`Argument`] for each parameter.
 ///
@@ -260,6 +260,7 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     if !is_countable(grid, block) {
         return Err(LaunchError::INVALID_CONFIGURATION);
     }
+    let shared_bytes = shared_bytes.saturating_add(arguments.shared_bytes());
     // SAFETY: passed on from the caller; the arguments are those of `K`, and fit.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
 }

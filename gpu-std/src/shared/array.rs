@@ -5,10 +5,11 @@ use core::marker::PhantomData;
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, meet, reference};
 
-/// An array that the threads of a block share: a parameter of a kernel that no launch passes.
+/// An array that the threads of a block share: a parameter of a kernel.
 ///
-/// `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, also of the kernel's own generic parameters. The block writes
-/// it together, by [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed), which give every thread a
+/// `A` is `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, also of the kernel's own generic parameters. No launch passes such
+/// an array. Or its length comes with the launch: `A` is `[T]`, `[[T; C]]` or `[[[T; C]; R]]`, and the launch passes
+/// [`SharedLen(length)`](gpu_spec::SharedLen) for it. The block writes an array together, by [`fill`](Self::fill), [`update`](Self::update) or [`zeroed`](Self::zeroed), which give every thread a
 /// reference to the whole array. To write it again the reference has to be gone. The module documentation says why no
 /// thread ever sees an array that another one writes.
 ///
@@ -41,7 +42,7 @@ use super::own::{clear_own, for_each_own, meet, reference};
 ///     }
 /// }
 /// ```
-pub struct Shared<'a, A> {
+pub struct Shared<'a, A: ?Sized> {
     array: *mut A,
     /// The number of the block's barrier for this array alone.
     barrier: u32,
@@ -54,7 +55,7 @@ pub struct Shared<'a, A> {
     _kernel: PhantomData<&'a mut A>,
 }
 
-impl<A> Shared<'_, A> {
+impl<A: ?Sized> Shared<'_, A> {
     /// The calling thread's share in an array.
     ///
     /// # Safety
@@ -74,7 +75,40 @@ impl<A> Shared<'_, A> {
     }
 }
 
-impl<A: SharedData> Shared<'_, A> {
+impl<T> Shared<'_, [T]> {
+    /// The length that the launch passed, in elements.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    ///
+    /// /// The mean of each element and its neighbours up to `reach` away, of those that there are. A launch of blocks of
+    /// /// `n` threads passes `(reach, &data, SharedLen(n + 2 * reach), &mut out)`.
+    /// #[kernel]
+    /// fn blur(reach: usize, data: &[f32], mut tile: Shared<[f32]>, mut out: DisjointMut<f32>) {
+    ///     let first = block::linear_index() * block::threads() as usize;
+    ///     assert!(tile.len() >= block::threads() as usize + 2 * reach, "the tile is too short");
+    ///     let tile = tile.fill(|[i]| (first + i).checked_sub(reach).and_then(|i| data.get(i)).copied().unwrap_or(0.0));
+    ///     let index = thread::unique_index();
+    ///     if let Some(out) = out.get_mut(index) {
+    ///         let around = &tile[index.get() - first..][..2 * reach + 1];
+    ///         let count = (index.get() + reach + 1).min(data.len()) - index.get().saturating_sub(reach);
+    ///         *out = around.iter().sum::<f32>() / count as f32;
+    ///     }
+    /// }
+    /// ```
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.array.len()
+    }
+
+    /// Whether it has no elements.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<A: SharedData + ?Sized> Shared<'_, A> {
     /// Gives each element the value that `value` returns for its indices: `|[i]|`, `|[row, column]|` or
     /// `|[plane, row, column]|`.
     ///
@@ -233,7 +267,7 @@ impl<A: SharedData> Shared<'_, A> {
     }
 }
 
-impl<A> core::fmt::Debug for Shared<'_, A> {
+impl<A: ?Sized> core::fmt::Debug for Shared<'_, A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Shared").field("is_written", &self.is_written).finish_non_exhaustive()
     }

@@ -4,31 +4,30 @@ use crate::atomic::{Atomic, AtomicValue};
 use crate::element::KernelType;
 
 /// What shared memory can hold: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope, in up to
-/// three dimensions.
+/// three dimensions, of which the outermost can be a slice: `[T]`, `[[T; C]]`, `[[[T; C]; R]]`.
 ///
 /// # Safety
 ///
-/// Any bytes are a value, and threads may read it together. The elements at the `place` of each number below `COUNT` lie
-/// in the value, and apart from each other.
+/// Any bytes are a value, and threads may read it together. The elements at the `place` of each number below `count` lie
+/// in the value, and apart from each other. `ALIGN` is the value's alignment or less.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
     note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`",
     note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
-pub unsafe trait SharedData: Sync + Sized + 'static {
+pub unsafe trait SharedData: Sync + 'static {
     /// Bytes of an innermost element.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize;
 
-    /// How many of them there are.
+    /// Its alignment.
     #[doc(hidden)]
-    const COUNT: u32 = {
-        assert!(size_of::<Self>() > 0, "a shared array has elements, and they have bytes");
-        let count = size_of::<Self>() / Self::ELEMENT_BYTES;
-        assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
-        count as u32
-    };
+    const ALIGN: usize;
+
+    /// The number of innermost elements; a constant unless it is a slice.
+    #[doc(hidden)]
+    fn count(this: *const Self) -> u32;
 
     /// Where element `number` lies, in elements from the begin.
     #[doc(hidden)]
@@ -42,6 +41,33 @@ pub unsafe trait SharedData: Sync + Sized + 'static {
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SharedData for T {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
+    const ALIGN: usize = align_of::<T>();
+
+    #[inline(always)]
+    fn count(_: *const Self) -> u32 {
+        const { count_of::<Self>(T::ELEMENT_BYTES) }
+    }
+}
+
+// SAFETY: as above; it has the elements of each `T`, one after the other.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: KernelType> SharedData for [T] {
+    const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
+    const ALIGN: usize = align_of::<T>();
+
+    #[inline(always)]
+    fn count(this: *const Self) -> u32 {
+        // At most the bytes of shared memory.
+        this.len() as u32 * const { count_of::<T>(T::ELEMENT_BYTES) }
+    }
+}
+
+/// The number of innermost elements of a value.
+const fn count_of<A>(element_bytes: usize) -> u32 {
+    assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
+    let count = size_of::<A>() / element_bytes;
+    assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
+    count as u32
 }
 
 macro_rules! atomics {
@@ -50,6 +76,24 @@ macro_rules! atomics {
         #[diagnostic::do_not_recommend]
         unsafe impl<T: AtomicValue, S: 'static, $(const $length: usize),*> SharedData for $t {
             const ELEMENT_BYTES: usize = size_of::<T>();
+            const ALIGN: usize = align_of::<T>();
+
+            #[inline(always)]
+            fn count(_: *const Self) -> u32 {
+                const { count_of::<Self>(size_of::<T>()) }
+            }
+        }
+
+        // SAFETY: as above.
+        #[diagnostic::do_not_recommend]
+        unsafe impl<T: AtomicValue, S: 'static, $(const $length: usize),*> SharedData for [$t] {
+            const ELEMENT_BYTES: usize = size_of::<T>();
+            const ALIGN: usize = align_of::<T>();
+
+            #[inline(always)]
+            fn count(this: *const Self) -> u32 {
+                this.len() as u32 * const { count_of::<$t>(size_of::<T>()) }
+            }
         }
     )* };
 }
@@ -57,10 +101,24 @@ atomics! {
     [] Atomic<T, S>;
     [N] [Atomic<T, S>; N];
     [R C] [[Atomic<T, S>; C]; R];
-    [P R C] [[[Atomic<T, S>; C]; R]; P];
 }
 
-/// An array of `D` dimensions that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`.
+// SAFETY: as above.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: AtomicValue, S: 'static, const P: usize, const R: usize, const C: usize> SharedData
+    for [[[Atomic<T, S>; C]; R]; P]
+{
+    const ELEMENT_BYTES: usize = size_of::<T>();
+    const ALIGN: usize = align_of::<T>();
+
+    #[inline(always)]
+    fn count(_: *const Self) -> u32 {
+        const { count_of::<Self>(size_of::<T>()) }
+    }
+}
+
+/// An array of `D` dimensions that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`, or `[T]`, `[[T; C]]` or
+/// `[[[T; C]; R]]`.
 ///
 /// `D` counts down to elements that are no arrays. A row cannot be written as one element:
 ///
@@ -83,7 +141,7 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     /// What it is an array of.
     type Element: SharedData;
 
-    /// The indices of element `number`, which is below `COUNT`.
+    /// The indices of element `number`, which is below `count`.
     #[doc(hidden)]
     fn indices(number: u32) -> [usize; D];
 
@@ -109,6 +167,19 @@ where
 }
 
 // SAFETY: as above.
+unsafe impl<T: SharedData> SharedArray<1> for [T]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 1] {
+        [number as usize]
+    }
+}
+
+// SAFETY: as above.
 unsafe impl<T: SharedData, const R: usize, const C: usize> SharedArray<2> for [[T; C]; R]
 where
     Self: SharedData,
@@ -117,8 +188,20 @@ where
 
     #[inline(always)]
     fn indices(number: u32) -> [usize; 2] {
-        let columns = C as u32;
-        [(number / columns) as usize, (number % columns) as usize]
+        plane_indices::<C>(number)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: SharedData, const C: usize> SharedArray<2> for [[T; C]]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 2] {
+        plane_indices::<C>(number)
     }
 }
 
@@ -131,8 +214,34 @@ where
 
     #[inline(always)]
     fn indices(number: u32) -> [usize; 3] {
-        let (rows, columns) = (R as u32, C as u32);
-        let line = number / columns;
-        [(line / rows) as usize, (line % rows) as usize, (number % columns) as usize]
+        volume_indices::<R, C>(number)
     }
+}
+
+// SAFETY: as above.
+unsafe impl<T: SharedData, const R: usize, const C: usize> SharedArray<3> for [[[T; C]; R]]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 3] {
+        volume_indices::<R, C>(number)
+    }
+}
+
+/// Row and column of element `number` in rows of `C`.
+#[inline(always)]
+pub(super) fn plane_indices<const C: usize>(number: u32) -> [usize; 2] {
+    let columns = C as u32;
+    [(number / columns) as usize, (number % columns) as usize]
+}
+
+/// Plane, row and column of element `number` in planes of `R` rows of `C`.
+#[inline(always)]
+fn volume_indices<const R: usize, const C: usize>(number: u32) -> [usize; 3] {
+    let (rows, columns) = (R as u32, C as u32);
+    let line = number / columns;
+    [(line / rows) as usize, (line % rows) as usize, (number % columns) as usize]
 }

@@ -5,8 +5,9 @@ use core::marker::PhantomData;
 use super::data::{SharedArray, SharedData};
 use super::own::{clear_own, for_each_own, meet, reference};
 
-/// Two arrays that the threads of a block share: one is read while the other is written. A parameter of a kernel that
-/// no launch passes, as [`Shared`](super::Shared) is, with the same rules.
+/// Two arrays that the threads of a block share: one is read while the other is written. A parameter of a kernel, of the
+/// same types and with the same rules as [`Shared`](super::Shared): no launch passes it, unless its length comes with the
+/// launch, as that of a `DoubleBuffer<[T]>`.
 ///
 /// It takes twice the memory of a [`Shared`](super::Shared), and a write waits for the block once instead of twice; and
 /// the new values can depend on all the old ones, by [`step`](Self::step).
@@ -30,8 +31,10 @@ use super::own::{clear_own, for_each_own, meet, reference};
 ///     }
 /// }
 /// ```
-pub struct DoubleBuffer<'a, A> {
-    arrays: *mut [A; 2],
+pub struct DoubleBuffer<'a, A: ?Sized> {
+    first: *mut A,
+    /// Bytes from the first array to the second.
+    distance: usize,
     /// The number of the block's barrier for these arrays alone.
     barrier: u32,
     /// Which of them is written next.
@@ -45,16 +48,18 @@ pub struct DoubleBuffer<'a, A> {
     _kernel: PhantomData<&'a mut A>,
 }
 
-impl<A> DoubleBuffer<'_, A> {
+impl<A: ?Sized> DoubleBuffer<'_, A> {
     /// The calling thread's share in two arrays.
     ///
     /// # Safety
     ///
-    /// As [`Shared::from_raw_parts`](super::Shared::from_raw_parts).
+    /// As [`Shared::from_raw_parts`](super::Shared::from_raw_parts), for the array at `first` and for one that begins
+    /// `distance` bytes after, and does not overlap with it.
     #[inline(always)]
-    pub unsafe fn from_raw_parts(arrays: *mut [A; 2], barrier: u32) -> Self {
+    pub unsafe fn from_raw_parts(first: *mut A, distance: usize, barrier: u32) -> Self {
         Self {
-            arrays,
+            first,
+            distance,
             barrier,
             next: 0,
             is_written: false,
@@ -65,7 +70,21 @@ impl<A> DoubleBuffer<'_, A> {
     }
 }
 
-impl<A: SharedData> DoubleBuffer<'_, A> {
+impl<T> DoubleBuffer<'_, [T]> {
+    /// The length of each array that the launch passed, in elements.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Whether they have no elements.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
     /// Gives each element the value that `value` returns for its indices, as [`Shared::fill`](super::Shared::fill) does.
     /// Waits once, when the elements are written.
     ///
@@ -138,7 +157,7 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
     #[inline(always)]
     fn array(&self, index: u32) -> *mut A {
         // SAFETY: `next` is 0 or 1, and there are two arrays.
-        unsafe { self.arrays.cast::<A>().add(index as usize) }
+        unsafe { self.first.byte_add(index as usize * self.distance) }
     }
 
     /// The array that no thread has a reference to until [`end`](Self::end), and of which each uses its own elements.
@@ -172,7 +191,7 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
     }
 }
 
-impl<A> core::fmt::Debug for DoubleBuffer<'_, A> {
+impl<A: ?Sized> core::fmt::Debug for DoubleBuffer<'_, A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("DoubleBuffer").field("is_written", &self.is_written).finish_non_exhaustive()
     }

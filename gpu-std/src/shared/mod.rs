@@ -8,6 +8,8 @@
 //! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to a fixed amount |
 //! | [`dynamic`] | unsafe code | a raw pointer to what the launch requested |
 //!
+//! The length of the first two is fixed, `Shared<[f32; 256]>`, or comes with the launch, `Shared<[f32]>`.
+//!
 //! With raw pointers the kernel must order its accesses by barriers, and reading memory that has not been written is
 //! undefined (on the emulated device every byte is 0xA5 then).
 //!
@@ -16,7 +18,9 @@
 //! No thread writes an element that another may read or write, whatever way each thread takes through the kernel.
 //!
 //! 1. *One value for each thread and array.* The entry that `#[kernel]` writes reserves the memory, in a static that
-//!    nothing else names, and passes the function one value for it. The value is neither `Clone` nor `Copy`, cannot be
+//!    nothing else names or, for arrays whose length comes with the launch, one after the other in dynamic memory, of which
+//!    the runtime requests as much as their lengths need; and passes the function one value for it. All threads get the
+//!    same lengths, which are arguments of the launch. The value is neither `Clone` nor `Copy`, cannot be
 //!    made in safe code, and lives no longer than the kernel; by `&mut` a thread uses it for one operation at a time. It
 //!    is neither `Send` nor `Sync`. A macro in the function's body could not promise that: in a loop or a recursive
 //!    function the same place in the source is reached again.
@@ -147,6 +151,9 @@ static __warpsmith_dynamic_shared: DynamicMemory = DynamicMemory(UnsafeCell::new
 /// The shared memory that the launch requested with `Launch::shared(bytes)`, the same in all threads of a block.
 /// [`dynamic_bytes`] says how much there is. Aligned to 16 bytes.
 ///
+/// In a kernel with parameters `Shared<[T]>` or `DoubleBuffer<[T]>`, whose memory is safe to use, these arrays lie at its
+/// begin, and what `Launch::shared` requests after them. (On the emulated device they lie elsewhere.)
+///
 /// # Panics
 ///
 /// Does not compile for a `T` that needs more than 16 bytes of alignment.
@@ -156,7 +163,7 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Bytes of shared memory that the launch requested.
+/// Bytes of shared memory that the launch requested, those of its arrays included.
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
     gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())

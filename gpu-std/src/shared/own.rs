@@ -29,7 +29,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
     array: *mut A,
     mut visit: impl FnMut(*mut A::Element, [usize; D]),
 ) where
-    A: SharedArray<D>,
+    A: SharedArray<D> + ?Sized,
 {
     const { A::CHECK };
     let each = |number| {
@@ -37,7 +37,7 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
         let element = unsafe { array.cast::<A::Element>().add(A::place(number) as usize) };
         visit(element, A::indices(number));
     };
-    own_numbers::<A>(each);
+    own_numbers(A::count(array), each);
 }
 
 /// Clears each element that belongs to the calling thread.
@@ -46,14 +46,14 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ///
 /// As [`for_each_own`].
 #[inline(always)]
-pub(super) unsafe fn clear_own<A: SharedData>(array: *mut A) {
+pub(super) unsafe fn clear_own<A: SharedData + ?Sized>(array: *mut A) {
     /// The most bytes that one store clears.
     const WIDEST: usize = 8;
-    own_numbers::<A>(|number| {
+    own_numbers(A::count(array), |number| {
         let bytes = A::ELEMENT_BYTES;
         // SAFETY: the trait says that the element lies in the array.
         let element = unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes) };
-        let both = bytes | align_of::<A>() | WIDEST;
+        let both = bytes | A::ALIGN | WIDEST;
         let word = both & both.wrapping_neg();
         let mut offset = 0;
         while offset < bytes {
@@ -79,7 +79,7 @@ pub(super) unsafe fn clear_own<A: SharedData>(array: *mut A) {
 ///
 /// As for `&*array`.
 #[inline(always)]
-pub(super) unsafe fn reference<'a, A>(array: *const A) -> &'a A {
+pub(super) unsafe fn reference<'a, A: ?Sized>(array: *const A) -> &'a A {
     // SAFETY: the caller's promise.
     unsafe {
         core::hint::assert_unchecked(!array.is_null());
@@ -87,17 +87,17 @@ pub(super) unsafe fn reference<'a, A>(array: *const A) -> &'a A {
     }
 }
 
-/// Calls `visit` with the number of each element that belongs to the calling thread.
+/// Calls `visit` with the number of each of `count` elements that belongs to the calling thread.
 ///
-/// All threads make the same rounds: where the block's size is known when the kernel is compiled, so is their number, and
+/// All threads make the same rounds: where the block's size and `count` are known when the kernel is compiled, so is their number, and
 /// the loop is unrolled, without the check in all rounds but the last.
 #[inline(always)]
-fn own_numbers<A: SharedData>(mut visit: impl FnMut(u32)) {
+fn own_numbers(count: u32, mut visit: impl FnMut(u32)) {
     let (own, threads) = (thread::linear_in_block(), block::threads());
     let mut first = 0;
-    while first < A::COUNT {
+    while first < count {
         let number = first + own;
-        if number < A::COUNT {
+        if number < count {
             visit(number);
         }
         first += threads;

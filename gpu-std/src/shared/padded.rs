@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 use core::ops::Index;
 
-use super::data::{SharedArray, SharedData};
+use super::data::{SharedArray, SharedData, plane_indices};
 use crate::element::KernelType;
 
 /// `[[T; C]; R]` with room for `GAP` elements after each row, so that the threads of a warp that read a column do not
@@ -51,10 +51,15 @@ unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> Sha
     for Padded<T, R, C, GAP>
 {
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
-    const COUNT: u32 = {
-        assert!(size_of::<[[T; C]; R]>() > 0, "a shared array has elements, and they have bytes");
-        (R * C) as u32
-    };
+    const ALIGN: usize = align_of::<T>();
+
+    #[inline(always)]
+    fn count(_: *const Self) -> u32 {
+        const {
+            assert!(size_of::<[[T; C]; R]>() > 0, "a shared array has elements, and they have bytes");
+            (R * C) as u32
+        }
+    }
 
     #[inline(always)]
     fn place(number: u32) -> u32 {
@@ -71,6 +76,6 @@ unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> Sha
 
     #[inline(always)]
     fn indices(number: u32) -> [usize; 2] {
-        [(number / C as u32) as usize, (number % C as u32) as usize]
+        plane_indices::<C>(number)
     }
 }

@@ -282,8 +282,7 @@ fn a_condition_is_set() {
 #[kernel]
 fn add_rows(byte: u8, from: Slice2<u32>, mut to: DisjointMut2<u32>) {
     let cell = thread::unique_2d();
-    let (x, y) = cell.get();
-    if let (Some(from), Some(to)) = (from.get(x, y), to.get_mut(cell)) {
+    if let (Some(from), Some(to)) = (from.get(cell.get()), to.get_mut(cell)) {
         *to = from + u32::from(byte);
     }
 }

@@ -12,6 +12,7 @@ mod printf;
 mod random;
 mod registry;
 mod shared;
+mod shared_slices;
 mod structs;
 mod values;
 mod warp;

@@ -22,7 +22,7 @@ fn places(mut out: DisjointMut2<u32>) {
     let cell = thread::unique_2d();
     if let Some(out) = out.get_mut(cell) {
         let [x, y] = thread::index_2d();
-        assert_eq!(cell.get(), (x as usize, y as usize));
+        assert_eq!(cell.get(), [y as usize, x as usize]);
         *out += 1 + x + 1000 * y;
     }
 }
@@ -47,7 +47,7 @@ fn every_place_has_one_thread() {
 fn fill(mut out: DisjointMut2<u32>) {
     for cell in thread::grid_stride_2d(out.width(), out.height()) {
         if let Some(out) = out.get_mut(cell) {
-            *out += 1 + cell.x() as u32 + 1000 * cell.y() as u32;
+            *out += 1 + cell.column() as u32 + 1000 * cell.row() as u32;
         }
     }
 }
@@ -69,6 +69,35 @@ fn a_stride_in_two_dimensions_covers_everything_once() {
 }
 
 #[kernel]
+fn fill_volume(mut out: DisjointMut3<u32>) {
+    for cell in thread::grid_stride_3d(out.width(), out.height(), out.depth()) {
+        if let Some(out) = out.get_mut(cell) {
+            *out += 1 + cell.column() as u32 + 100 * cell.row() as u32 + 10_000 * cell.plane() as u32;
+        }
+    }
+}
+
+#[test]
+fn a_stride_in_three_dimensions_covers_everything_once() {
+    for [width, height, depth] in
+        [[0, 0, 0], [0, 5, 3], [5, 0, 3], [5, 3, 0], [1, 1, 1], [13, 9, 4], [64, 3, 2], [3, 5, 17]]
+    {
+        for (grid, block) in
+            [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 3]), ([1, 2, 3], [8, 1, 2]), ([20, 9, 9], [4, 2, 2])]
+        {
+            let mut out = vec![0; width * height * depth];
+            let args = view(Args::new(), &mut out, extents3([width, height, depth], width, height));
+            launch::<fill_volume>(grid, block, &args);
+            for (i, found) in out.into_iter().enumerate() {
+                let [column, row, plane] = [i % width, i / width % height, i / width / height];
+                let expected = 1 + column + 100 * row + 10_000 * plane;
+                assert_eq!(found as usize, expected, "[{plane}, {row}, {column}] in {grid:?} {block:?}");
+            }
+        }
+    }
+}
+
+#[kernel]
 fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) {
     let i = thread::unique_index();
     let Some(sum) = sums.get_mut(i) else { return };
@@ -76,21 +105,21 @@ fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) 
     for y in 0..data.height() {
         let row = data.row(y).expect("a row");
         for (x, value) in row.iter().enumerate() {
-            assert_eq!(data[(x, y)].to_bits(), value.to_bits());
-            assert_eq!(data.get(x as i32, y as u64).map(|value| value.to_bits()), Some(value.to_bits()));
+            assert_eq!(data[[y, x]].to_bits(), value.to_bits());
+            assert_eq!(data.get([y as i32, x as i32]).map(|value| value.to_bits()), Some(value.to_bits()));
             total += f64::from(*value);
         }
     }
-    assert_eq!((data.row(data.height()), data.get(-1, 0), data.get(0, -1)), (None, None, None));
-    assert_eq!((data.get(data.width(), 0), data.get(0, data.height())), (None, None));
+    assert_eq!((data.row(data.height()), data.get([-1, 0]), data.get([0, -1])), (None, None, None));
+    assert_eq!((data.get([0, data.width()]), data.get([data.height(), 0])), (None, None));
     for z in 0..volume.depth() {
         let plane = volume.plane(z).expect("a plane");
         for y in 0..volume.height() {
-            assert_eq!(volume.row(y, z), plane.row(y));
-            total += (0..volume.width()).map(|x| f64::from(volume[(x, y, z)])).sum::<f64>();
+            assert_eq!(volume.row([z, y]), plane.row(y));
+            total += (0..volume.width()).map(|x| f64::from(volume[[z, y, x]])).sum::<f64>();
         }
     }
-    assert_eq!((volume.get(0, 0, volume.depth()), volume.get(0, 0, -1)), (None, None));
+    assert_eq!((volume.get([volume.depth(), 0, 0]), volume.get([-1, 0, 0])), (None, None));
     *sum = total;
 }
 
@@ -114,7 +143,7 @@ fn all_threads_read_rows_columns_and_planes() {
 
 #[kernel]
 fn outside(data: Slice2<f32>) {
-    let _ = data[(7, 5)];
+    let _ = data[[5, 7]];
 }
 
 #[test]
@@ -122,14 +151,14 @@ fn an_index_outside_names_place_and_sides() {
     let data = floats(42);
     let args = Args::new().value(data.as_ptr()).value(extents2(7, 5, 7));
     let fault = launch_shared::<outside>([1, 1, 1], [1, 1, 1], 0, &args).unwrap_err();
-    assert!(fault.message().contains("element (7, 5) is outside a view of 7 x 5"), "{fault}");
+    assert!(fault.message().contains("element [5, 7] is outside a view of 5 rows of 7"), "{fault}");
 }
 
 #[kernel]
 fn volume_places(mut out: DisjointMut3<u32>) {
     let cell = thread::unique_3d();
     if let Some(out) = out.get_mut(cell) {
-        *out += 1 + cell.x() as u32 + 100 * cell.y() as u32 + 10_000 * cell.z() as u32;
+        *out += 1 + cell.column() as u32 + 100 * cell.row() as u32 + 10_000 * cell.plane() as u32;
     }
 }
 
@@ -172,15 +201,15 @@ fn rows_are_disjoint_and_complete() {
 
 #[kernel]
 fn tile_places(mut out: DisjointMut2<u32, Tiles<6, 4>>) {
-    let (left, top) = out.tile_origin();
-    out.write_tile(|column, row| (1 + left + column + 1000 * (top + row)) as u32);
+    let [top, left] = out.tile_origin();
+    out.write_tile(|[row, column]| (1 + left + column + 1000 * (top + row)) as u32);
 }
 
 #[kernel]
 fn mirrored_places(mut out: DisjointMut2<u32, TransposedTiles<6, 4>>) {
-    let (left, top) = out.tile_origin();
-    assert_eq!((left, top), (thread::block_idx_y() as usize * 6, thread::block_idx_x() as usize * 4));
-    out.update_tile(|column, row, element| *element += (1 + left + column + 1000 * (top + row)) as u32);
+    let [top, left] = out.tile_origin();
+    assert_eq!([top, left], [thread::block_idx_x() as usize * 4, thread::block_idx_y() as usize * 6]);
+    out.update_tile(|element, [row, column]| *element += (1 + left + column + 1000 * (top + row)) as u32);
 }
 
 #[test]

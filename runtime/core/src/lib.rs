@@ -64,3 +64,4 @@ pub use self::memory::{
 pub use self::module::{Code, GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};
 pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};
+pub use gpu_spec::SharedLen;

@@ -47,10 +47,10 @@ pub fn test_of(function: &str) -> &str {
     path.expect("the path of a function in a test").0
 }
 
-/// A command that runs one test of this program.
+/// A command that runs one test of this program, also one that is ignored unless asked for.
 pub fn command(test: &str) -> Command {
     let mut program = Command::new(std::env::current_exe().expect("the path of this program"));
-    program.args(["--exact", test, "--nocapture"]);
+    program.args(["--exact", test, "--include-ignored", "--nocapture"]);
     program
 }
 

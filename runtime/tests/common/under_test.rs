@@ -13,6 +13,15 @@ pub fn shared_device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
+/// The device under test, which must be a GPU. A test that needs one is in a module `on_gpu` and ignored, so that it does
+/// not pass where it cannot run; see `CONTRIBUTING.md`.
+#[allow(dead_code, reason = "each program uses some of it")]
+pub fn gpu() -> Device {
+    let device = device();
+    assert!(!device.is_emulated(), "this test needs a GPU: set WARPSMITH_TEST_DEVICE=cuda:0");
+    device
+}
+
 /// The device under test with allocators, stream pools, handles and caches of its own. An emulated one has a driver of
 /// its own too, so that tests can run at once.
 pub fn device() -> Device {

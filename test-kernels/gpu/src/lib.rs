@@ -7,6 +7,7 @@
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
+//! | [`shared_slices`] | kernels with shared arrays whose lengths come with the launch |
 //! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
 //! | [`structs`] | structs, enums, optional slices and math by method |
@@ -21,6 +22,7 @@ pub mod dynamic;
 pub mod nbody;
 pub mod planes;
 pub mod registry_crates;
+pub mod shared_slices;
 pub mod stack;
 pub mod structs;
 pub mod tiles;

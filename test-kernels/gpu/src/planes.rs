@@ -11,8 +11,7 @@ const BLOCK_Y: u32 = 16;
 #[kernel(block(BLOCK_X, BLOCK_Y))]
 pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
     let cell = thread::unique_2d();
-    let (x, y) = cell.get();
-    if let (Some(a), Some(b), Some(out)) = (a.get(x, y), b.get(x, y), out.get_mut(cell)) {
+    if let (Some(a), Some(b), Some(out)) = (a.get(cell.get()), b.get(cell.get()), out.get_mut(cell)) {
         *out = *a + *b;
     }
 }
@@ -21,10 +20,11 @@ pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
 #[kernel(block(32, 8))]
 pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
     let cell = thread::unique_2d();
-    let (x, y) = cell.get();
-    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get(x, y)) {
-        let at = |x: usize, y: usize| from.get(x, y).copied().unwrap_or(own);
-        let around = at(x.wrapping_sub(1), y) + at(x + 1, y) + at(x, y.wrapping_sub(1)) + at(x, y + 1);
+    let [row, column] = cell.get();
+    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get([row, column])) {
+        let at = |row: usize, column: usize| from.get([row, column]).copied().unwrap_or(own);
+        let horizontal = at(row, column.wrapping_sub(1)) + at(row, column + 1);
+        let around = horizontal + at(row.wrapping_sub(1), column) + at(row + 1, column);
         *to = own + rate * (around - 4.0 * own);
     }
 }
@@ -53,9 +53,9 @@ pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
 /// Every element from the mirrored place, a tile of `TILE` x `TILE` elements a block.
 #[kernel(consts(TILE = 16, 32), block(TILE, 8))]
 pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, TransposedTiles<TILE, TILE>>) {
-    let (left, top) = to.tile_origin();
-    to.update_tile(|column, row, element| {
-        if let Some(value) = from.get(top + row, left + column) {
+    let [top, left] = to.tile_origin();
+    to.update_tile(|element, [row, column]| {
+        if let Some(value) = from.get([left + column, top + row]) {
             *element = *value;
         }
     });
@@ -65,10 +65,10 @@ pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, Tr
 #[kernel(block(8, 4, 4))]
 pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
     let cell = thread::unique_3d();
-    let (x, y, z) = cell.get();
-    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get(x, y, z)) {
-        let at = |z: usize| from.get(x, y, z).copied().unwrap_or(own);
-        *to = (at(z.wrapping_sub(1)) + own + at(z + 1)) / 3.0;
+    let [plane, row, column] = cell.get();
+    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get([plane, row, column])) {
+        let at = |plane: usize| from.get([plane, row, column]).copied().unwrap_or(own);
+        *to = (at(plane.wrapping_sub(1)) + own + at(plane + 1)) / 3.0;
     }
 }
 

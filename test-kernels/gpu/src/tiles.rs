@@ -63,7 +63,7 @@ pub fn heat_tiled(
     let (right, bottom) = (image.width() as u32 - 1, image.height() as u32 - 1);
     let tile = tile.fill(|[row, column]| {
         let (x, y) = ((left + column as u32).saturating_sub(1), (top + row as u32).saturating_sub(1));
-        image.get(x.min(right), y.min(bottom)).copied().unwrap_or(0.0)
+        image.get([y.min(bottom), x.min(right)]).copied().unwrap_or(0.0)
     });
     let cell = thread::unique_2d();
     if let Some(out) = out.get_mut(cell) {
@@ -116,9 +116,9 @@ pub fn transpose_tiled(
     mut tile: Shared<Padded<f32, 32, 32>>,
     mut out: DisjointMut2<f32, TransposedTiles<32, 32>>,
 ) {
-    let (top, left) = out.tile_origin();
-    let tile = tile.fill(|[row, column]| image.get(left + column, top + row).copied().unwrap_or(0.0));
-    out.write_tile(|column, row| tile[column][row]);
+    let [left, top] = out.tile_origin();
+    let tile = tile.fill(|[row, column]| image.get([top + row, left + column]).copied().unwrap_or(0.0));
+    out.write_tile(|[row, column]| tile[column][row]);
 }
 
 /// The product of two matrices, row after row: `out` has the rows of `a` and the columns of `b`. Each step takes a tile
@@ -139,8 +139,8 @@ pub fn matmul_tiled<T: Float>(
         let [of_a, of_b] = tiles.fill(|[which, row, column]| {
             let (row, column) = (row as u32, column as u32);
             let element = match which {
-                0 => a.get(first + column, top + row),
-                _ => b.get(left + column, first + row),
+                0 => a.get([top + row, first + column]),
+                _ => b.get([first + row, left + column]),
             };
             element.copied().unwrap_or(T::ZERO)
         });

@@ -7,9 +7,9 @@ use test_kernels::cooperative::{
     cooperative_sum, diffuse, diffuse_step, empty, empty_dependent, global_histogram, grid_sync_chain,
     grid_sync_rounds, partial_sum, spin_dependent, spin_plain, tile_reduce, tile_scan,
 };
-use warpsmith::TypedKernel;
 use warpsmith::gpu_std::Kernel;
 use warpsmith::prelude::*;
+use warpsmith::{Error, TypedKernel};
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()
@@ -25,6 +25,12 @@ fn blocks() -> u32 {
 fn has_clusters() -> bool {
     let device = device();
     device.is_emulated() || device.properties().capability.0 >= 9
+}
+
+/// A kernel with clusters is not there for a device without.
+fn assert_not_in_image<K: Kernel>() {
+    let error = device().load(&IMAGE).unwrap().kernel::<K>().unwrap_err();
+    assert!(matches!(error, Error::KernelNotInImage { .. }), "{error}");
 }
 
 /// The result of the chains, when each thread takes the values of the thread `threads` further on, within groups of
@@ -120,7 +126,7 @@ fn one_cooperative_launch_equals_many_steps() {
 #[test]
 fn clusters_meet_and_read_each_others_shared_memory() {
     if !has_clusters() {
-        return;
+        return assert_not_in_image::<cluster_sync_rounds>();
     }
     let stream = stream();
     let (kernel, rounds) = (kernel::<cluster_sync_chain>(), kernel::<cluster_sync_rounds>());
@@ -151,10 +157,10 @@ fn histograms_by_clusters_and_by_global_atomics_agree() {
     let mut bins = DeviceBuffer::<u32>::zeros(&stream, BINS).unwrap();
     kernel::<global_histogram>().launch(&stream, Launch::grid_block(8, 128), (&data, &mut bins)).unwrap();
     assert!(bins.to_host().unwrap() == expected, "seed {}", random.seed);
+    if !has_clusters() {
+        return assert_not_in_image::<cluster_histogram>();
+    }
     for cluster in [4, 8] {
-        if !has_clusters() {
-            return;
-        }
         let mut bins = DeviceBuffer::<u32>::zeros(&stream, BINS).unwrap();
         let launch = Launch::grid_block(16, 128).cluster((cluster, 1, 1));
         kernel::<cluster_histogram>().launch(&stream, launch, (&data, &mut bins)).unwrap();

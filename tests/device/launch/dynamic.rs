@@ -172,7 +172,7 @@ fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
 #[test]
 fn every_form_is_linked_and_runs() {
     let images = images_with(IMAGE.spec().device_runtime);
-    assert!(!images.is_empty() || is_emulated());
+    assert!(!images.is_empty(), "the image, which this test looks at, has linked code");
     for (name, image) in images {
         let kernel =
             device().load(image).unwrap().kernel::<halve>().unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -97,7 +97,7 @@ fn a_stride_covers_parts_of_planes_in_any_launch() {
             Launch::cover((width, height)).block((8, 8)),
         ] {
             let mut plane = DeviceBuffer::from_host(&stream, &before).unwrap();
-            let part = plane.as_2d_mut(pitch, height).unwrap().into_part(..width, top..);
+            let part = plane.as_2d_mut(pitch, height).unwrap().into_part(top.., ..width);
             kernel.launch(&stream, launch, (2.5f32, part)).unwrap();
             for (i, (found, before)) in plane.to_host().unwrap().into_iter().zip(&before).enumerate() {
                 let is_inside = i % pitch < width && i / pitch >= top;
@@ -171,6 +171,8 @@ fn volumes_have_neighbours_in_three_dimensions() {
 fn a_required_cluster_is_that_of_every_launch() {
     let device = device();
     if !device.is_emulated() && device.properties().capability.0 < 9 {
+        let error = device.load(&IMAGE).unwrap().kernel::<cluster_ranks>().unwrap_err();
+        assert!(matches!(error, Error::KernelNotInImage { .. }), "{error}");
         return;
     }
     let (stream, kernel) = (stream(), kernel::<cluster_ranks>());

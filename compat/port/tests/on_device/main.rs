@@ -1,8 +1,8 @@
-//! The kernels on the device under test. The emulated device cannot load PTX: there the tests check that this is said, and
-//! what the PTX holds.
+//! The kernels on the device under test: on a GPU from PTX, on the emulated device from their Rust source.
 
 #[path = "../../../../runtime/tests/common/alone.rs"]
 mod alone;
+mod on_gpu;
 #[path = "../../../../runtime/tests/common/under_test.rs"]
 #[allow(dead_code, reason = "each program uses some of it")]
 mod under_test;
@@ -13,45 +13,20 @@ use cust::error::{CudaError, explanation};
 use cust::memory::{DeviceBox, DeviceBuffer, UnifiedBuffer};
 use cust::prelude::*;
 use glam::{Mat3, Vec3};
+use kernels as _;
 use rust_cuda_port::{Motion, PTX, Scene, smooth};
 
-/// Everything that a launch needs; `None` on the emulated device.
-fn rig() -> Option<(Context, Module, Stream)> {
-    let device = under_test::shared_device();
-    let context = Context::from_runtime(&device);
-    if device.is_emulated() {
-        return None;
-    }
+/// Everything that a launch needs, on the device under test.
+fn rig() -> (Context, Module, Stream) {
+    let context = Context::from_runtime(&under_test::shared_device());
     let module = Module::from_ptx(PTX, &[]).unwrap();
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None).unwrap();
-    Some((context, module, stream))
-}
-
-fn has_image() -> bool {
-    !PTX.starts_with("// No GPU code")
-}
-
-#[test]
-fn loading_without_a_gpu_says_why() {
-    if rig().is_some() {
-        return;
-    }
-    let error = Module::from_ptx(PTX, &[]).unwrap_err();
-    let text = explanation().unwrap();
-    if has_image() {
-        assert_eq!(error, CudaError::NotSupported);
-        assert!(text.contains("emulated"), "{text}");
-    } else {
-        assert_eq!(error, CudaError::InvalidImage);
-        assert!(text.contains("the PTX is empty"), "{text}");
-    }
+    (context, module, stream)
 }
 
 #[test]
 fn ptx_has_all_kernels_and_address_spaces() {
-    if !has_image() {
-        return;
-    }
+    assert!(!PTX.starts_with("// No GPU code"), "the PTX is what this test looks at: {PTX}");
     for kernel in ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics"]
     {
         assert!(PTX.contains(&format!(".entry {kernel}(")), "{kernel}");
@@ -76,7 +51,7 @@ fn ptx_has_all_kernels_and_address_spaces() {
 
 #[test]
 fn slices_are_smoothed() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let x: Vec<f32> = (0..1000).map(|i| ((i * 31) % 101) as f32).collect();
     let y = smooth(&module, &stream, &x).unwrap();
     for (i, found) in y.iter().enumerate() {
@@ -94,7 +69,7 @@ fn slices_are_smoothed() {
 
 #[test]
 fn sums_are_added_atomically() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let x: Vec<f32> = (0..5000).map(|i| (i % 7) as f32).collect();
     let (x_gpu, total) = (x.as_slice().as_dbuf().unwrap(), DeviceBox::new(&1.0f32).unwrap());
     let sum = module.get_function("sum").unwrap();
@@ -112,7 +87,7 @@ fn sums_are_added_atomically() {
 
 #[test]
 fn lanes_exchange_values() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let out = UnifiedBuffer::new(&[0u32; 8], 32).unwrap();
     // SAFETY: the kernel takes a pointer to 32 rows.
     unsafe { launch!(module.lanes<<<1, 32, 0, stream>>>(out.as_unified_ptr())).unwrap() };
@@ -134,7 +109,7 @@ fn lanes_exchange_values() {
 
 #[test]
 fn enums_and_vectors_are_arguments() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let turn = Mat3::from_rotation_z(0.5);
     let by = Vec3::new(1.0, 2.0, 3.0);
     let scene = Scene { motions: [Motion::Rest, Motion::Turn(turn), Motion::Step { by }], scale: 2.0 };
@@ -160,7 +135,7 @@ fn enums_and_vectors_are_arguments() {
 
 #[test]
 fn functions_are_libdevices() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let x = [0.125f64, 0.75, 1.5, 3.0];
     let out = DeviceBuffer::from_slice(&[[0.0f64; 10]; 4]).unwrap();
     let x_gpu = x.as_dbuf().unwrap();
@@ -199,29 +174,22 @@ fn functions_are_libdevices() {
 }
 
 #[test]
-fn kernels_allocate_and_see_address_spaces() {
-    let Some((_context, module, stream)) = rig() else { return };
+fn kernels_allocate_on_a_heap() {
+    let (_context, module, stream) = rig();
     // SAFETY: the kernel writes every element.
     let digits = unsafe { DeviceBuffer::<u32>::uninitialized(200).unwrap() };
-    let places = DeviceBuffer::<u32>::zeroed(6).unwrap();
-    // SAFETY: the kernels take a pointer to 200 numbers, and one to 6.
-    unsafe {
-        launch!(module.digits<<<2, 100, 0, stream>>>(digits.as_device_ptr(), 200u32)).unwrap();
-        launch!(module.places<<<1, 1, 0, stream>>>(places.as_device_ptr())).unwrap();
-    }
+    // SAFETY: the kernel takes a pointer to 200 numbers.
+    unsafe { launch!(module.digits<<<2, 100, 0, stream>>>(digits.as_device_ptr(), 200u32)).unwrap() };
     stream.synchronize().unwrap();
     for (i, found) in digits.as_host_vec().unwrap().into_iter().enumerate() {
         let expected: u32 = (i * 37).to_string().bytes().map(|digit| u32::from(digit - b'0')).sum();
         assert_eq!(found, expected, "{i}");
     }
-    let places = places.as_host_vec().unwrap();
-    assert_eq!(places[..5], [1, 1, 1, 0, 1]);
-    assert!(places[5] < 200 << 10, "a shared address is an offset: {}", places[5]);
 }
 
 #[test]
 fn statics_have_their_initial_values() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     let weights = DeviceBuffer::<f32>::zeroed(64).unwrap();
     let calls = DeviceBuffer::<u32>::zeroed(64).unwrap();
     // SAFETY: the kernel takes two pointers to a value for each thread.
@@ -240,7 +208,7 @@ fn statics_have_their_initial_values() {
 
 #[test]
 fn wrong_launches_are_errors() {
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     assert_eq!(module.get_function("smoth").unwrap_err(), CudaError::NotFound);
     assert!(explanation().unwrap().contains("smoth"));
     let out = DeviceBuffer::<u32>::zeroed(1).unwrap();
@@ -253,19 +221,13 @@ fn wrong_launches_are_errors() {
         let error = launch!(module.digits<<<1, 1, 0, stream>>>(out.as_device_ptr(), 1u8)).unwrap_err();
         assert!(error.to_string().contains("argument 2"), "{error}");
     }
-    let error = Module::from_ptx(".version 7.0\n.target sm_80\n.nonsense\n", &[]).unwrap_err();
-    assert_eq!(error, CudaError::InvalidPtx, "{error}");
-    assert!(Module::from_cubin(PTX, &[]).is_ok(), "the bytes say what code it is");
 }
 
 #[test]
 fn a_panic_in_a_kernel_is_explained() {
-    if rig().is_none() {
-        return;
-    }
     // It ends the device for the process.
     only_alone!();
-    let Some((_context, module, stream)) = rig() else { return };
+    let (_context, module, stream) = rig();
     // SAFETY: the kernel takes a number.
     unsafe { launch!(module.checks<<<1, 4, 0, stream>>>(3u32)).unwrap() };
     let error = stream.synchronize().unwrap_err();

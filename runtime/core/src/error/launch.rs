@@ -139,7 +139,7 @@ pub enum LaunchError {
     /// More shared memory than a block can have.
     #[error(
         "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
-         block are over the device's limit of {limit} bytes"
+         block are over the device's limit of {limit} bytes; pass a smaller `SharedLen` or `Launch::shared`"
     )]
     SharedMemoryTooLarge {
         /// The instance's symbol.

@@ -10,6 +10,7 @@
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
+//! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
@@ -18,9 +19,10 @@
 
 use std::ffi::c_void;
 
+use gpu_spec::SharedLen;
 use gpu_spec::param::{
-    AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, Slice2, Slice3, SliceMut, SliceMut2,
-    SliceMut3, Value,
+    AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Shared, Slice, Slice2, Slice3, SliceMut,
+    SliceMut2, SliceMut3, Value,
 };
 
 use super::inline::Inline;
@@ -54,7 +56,11 @@ pub struct ArgumentList<'a> {
 
 /// The buffers behind arguments, with the arguments' numbers, from 1.
 #[derive(Default)]
-pub(crate) struct Uses<'a>(Inline<(usize, BufferUse<'a>), MAX_USES>);
+pub(crate) struct Uses<'a> {
+    parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
+    /// Bytes of dynamic shared memory that the arguments need: of arrays whose lengths are among them.
+    pub(super) shared_bytes: u32,
+}
 
 /// A machine parameter: a value that lies elsewhere, or a word that lies here.
 #[derive(Clone, Copy)]
@@ -71,7 +77,7 @@ impl<'a> ArgumentList<'a> {
 
     #[inline(always)]
     fn used(&mut self, part: BufferUse<'a>) {
-        self.uses.0.push((self.count + 1, part));
+        self.uses.parts.push((self.count + 1, part));
     }
 
     #[inline(always)]
@@ -128,18 +134,18 @@ impl<'a> Uses<'a> {
     /// Adds what no argument names.
     #[cold]
     pub(super) fn add(&mut self, part: BufferUse<'a>) {
-        self.0.push((0, part));
+        self.parts.push((0, part));
     }
 
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &BufferUse<'a>> + Clone {
-        self.0.as_slice().iter().map(|(_, part)| part)
+        self.parts.as_slice().iter().map(|(_, part)| part)
     }
 
     /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the kernel's.
     #[inline]
     pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
-        match self.0.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
+        match self.parts.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
             None => Ok(()),
             Some((argument, part)) => Err(elsewhere(*argument, part.device(), device, kernel)),
         }
@@ -167,6 +173,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
     note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
     note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
+    note = "`Shared<T>` takes `SharedLen(elements)`, the length of a `Shared<[T]>`",
     note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
 )]
 pub unsafe trait Argument<M> {
@@ -250,6 +257,17 @@ unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: a length is one machine parameter, and a launch has as much shared memory as its arguments need.
+unsafe impl<T> Argument<Shared<T>> for SharedLen {
+    #[inline(always)]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        // No block has so much.
+        let bytes = self.bytes::<T>().unwrap_or(u32::MAX);
+        list.uses.shared_bytes = list.uses.shared_bytes.saturating_add(bytes);
+        list.push(Param::Word(self.0 as u64));
     }
 }
 

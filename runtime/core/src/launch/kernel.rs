@@ -320,7 +320,7 @@ impl Function {
         ArgumentList::of(args, |args, uses| {
             uses.check_devices(device, symbol)?;
             let mut resolved = Resolved::BLANK;
-            if !launch.resolve_into(self, &mut resolved)? {
+            if !launch.with_arrays(uses).resolve_into(self, &mut resolved)? {
                 return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
             }
             let config = resolved.config;
@@ -346,9 +346,12 @@ impl Function {
         launch: Launch,
         args: &A,
     ) -> Result<()> {
-        // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from the
-        // caller.
-        ArgumentList::of(args, |args, uses| unsafe { self.launch_uses(stream, &launch, args, uses) })
+        ArgumentList::of(args, |args, uses| {
+            let launch = launch.with_arrays(uses);
+            // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from
+            // the caller.
+            unsafe { self.launch_uses(stream, &launch, args, uses) }
+        })
     }
 
     /// # Safety

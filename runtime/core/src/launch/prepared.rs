@@ -8,6 +8,7 @@ use gpu_spec::{Kernel, SafeKernel};
 
 use super::arguments::{ArgumentList, Arguments};
 use super::kernel::{Function, TypedKernel};
+use super::resolve::checked;
 use super::shape::Launch;
 use crate::driver::LaunchConfig;
 use crate::error::Result;
@@ -24,7 +25,8 @@ pub struct PreparedFunction {
 impl Function {
     /// Chooses and checks the configuration of a launch now, for any number of launches.
     ///
-    /// It stays as it is: what is measured later does not change it, and it is not measured.
+    /// It stays as it is: what is measured later does not change it, and it is not measured. Only the shared memory of arrays
+    /// `Shared<[T]>` is added, and checked, when a launch passes their lengths.
     ///
     /// # Errors
     /// As [`TypedKernel::launch`], of what concerns the configuration.
@@ -57,10 +59,28 @@ impl PreparedFunction {
     /// As for [`Function::launch_as`].
     #[inline]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
-        let Self { function, config } = self;
-        // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was checked
-        // and allowed; the rest is passed on from the caller.
-        ArgumentList::of(args, |args, uses| unsafe { function.launch_configured(stream, config, args, uses) })
+        ArgumentList::of(args, |args, uses| {
+            let with_arrays;
+            let config = match uses.shared_bytes {
+                0 => &self.config,
+                bytes => {
+                    with_arrays = self.with_arrays(bytes)?;
+                    &with_arrays
+                }
+            };
+            // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was
+            // checked and allowed; the rest is passed on from the caller.
+            unsafe { self.function.launch_configured(stream, config, args, uses) }
+        })
+    }
+
+    /// The configuration with the shared memory of arrays, checked and allowed.
+    fn with_arrays(&self, bytes: u32) -> Result<Option<LaunchConfig>> {
+        let Some(mut config) = self.config else { return Ok(None) };
+        config.shared_bytes = config.shared_bytes.saturating_add(bytes);
+        let config = checked(&self.function, config)?;
+        self.function.allow(&config)?;
+        Ok(Some(config))
     }
 
     /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.

@@ -276,7 +276,7 @@ pub(super) fn volume(sizes: [u32; 3]) -> u64 {
 }
 
 /// The configuration, if it is within all limits.
-fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
+pub(super) fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
     let limits = Limits::of(function);
     limits.check(&config)?;
     check_cluster(function, &limits, &config)?;

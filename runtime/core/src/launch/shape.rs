@@ -1,5 +1,6 @@
 //! [`Launch`]: the request, before kernel and device are known.
 
+use super::arguments::Uses;
 use crate::driver::LaunchConfig;
 
 /// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or an array of them, in `u32`, `usize` or `i32`.
@@ -183,10 +184,18 @@ impl Launch {
         self
     }
 
-    /// Gives every block this many bytes of dynamic shared memory. Sizes over the device's default limit are enabled
-    /// automatically, up to the device's maximum.
+    /// Gives every block this many bytes of dynamic shared memory, besides those of the kernel's arrays `Shared<[T]>`, whose
+    /// lengths are arguments of the launch ([`SharedLen`](gpu_spec::SharedLen)). Sizes over the device's default limit are
+    /// enabled automatically, up to the device's maximum.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;
+        self
+    }
+
+    /// The launch with the shared memory that its arguments need.
+    #[inline(always)]
+    pub(super) fn with_arrays(mut self, uses: &Uses<'_>) -> Self {
+        self.shared_bytes = self.shared_bytes.saturating_add(uses.shared_bytes);
         self
     }
 

@@ -9,7 +9,7 @@
 //! let view = image.as_2d(640, 480)?;
 //! assert_eq!((view.width(), view.height(), view.pitch()), (640, 480, 640));
 //! // All but the border.
-//! let inner = image.as_2d_mut(640, 480)?.into_part(1..639, 1..479);
+//! let inner = image.as_2d_mut(640, 480)?.into_part(1..479, 1..639);
 //! assert_eq!((inner.width(), inner.height(), inner.pitch()), (638, 478, 640));
 //! // The same part as rows that can be copied.
 //! let (width, pitch) = (inner.width(), inner.pitch());
@@ -367,14 +367,14 @@ views! {
 /// The extents of a part of rows, and where its elements lie.
 fn part(
     extents: Extents2,
-    columns: &impl RangeBounds<usize>,
     rows: &impl RangeBounds<usize>,
+    columns: &impl RangeBounds<usize>,
 ) -> (Extents2, std::ops::Range<usize>) {
     let columns = resolve_or_panic(columns, extents.width() as usize);
     let rows = resolve_or_panic(rows, extents.height() as usize);
     // Sides and pitch are those of a view, or less.
     let part = Extents2::new(columns.len(), rows.len(), extents.pitch() as usize).unwrap_or(extents);
-    let start = if part.is_empty() { 0 } else { extents.offset(columns.start as u32, rows.start as u32) };
+    let start = if part.is_empty() { 0 } else { extents.offset([rows.start as u32, columns.start as u32]) };
     (part, start..start + part.span())
 }
 
@@ -384,8 +384,8 @@ impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
     /// # Panics
     /// When the ranges are not within the view, as slices do.
     #[track_caller]
-    pub fn part(&self, columns: impl RangeBounds<usize>, rows: impl RangeBounds<usize>) -> Self {
-        let (extents, range) = part(self.extents, &columns, &rows);
+    pub fn part(&self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
+        let (extents, range) = part(self.extents, &rows, &columns);
         Self { elements: self.elements.slice(range), extents }
     }
 }
@@ -396,8 +396,8 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// # Panics
     /// When the ranges are not within the view, as slices do.
     #[track_caller]
-    pub fn into_part(self, columns: impl RangeBounds<usize>, rows: impl RangeBounds<usize>) -> Self {
-        let (extents, range) = part(self.extents, &columns, &rows);
+    pub fn into_part(self, rows: impl RangeBounds<usize>, columns: impl RangeBounds<usize>) -> Self {
+        let (extents, range) = part(self.extents, &rows, &columns);
         Self { elements: self.elements.into_slice(range), extents }
     }
 
@@ -407,8 +407,8 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
     /// When `row` is beyond the end, as slices do.
     #[track_caller]
     pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
-        let (above, first) = part(self.extents, &.., &(..row));
-        let (below, second) = part(self.extents, &.., &(row..));
+        let (above, first) = part(self.extents, &(..row), &..);
+        let (below, second) = part(self.extents, &(row..), &..);
         // The first part ends where the second begins, or before.
         let middle = if second.is_empty() { first.end } else { second.start };
         let (elements, rest) = self.elements.split_at_mut(middle);
@@ -420,15 +420,15 @@ impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
-    /// Plane `z`.
+    /// Plane `plane`.
     ///
     /// # Panics
     /// When it is not within the view.
     #[track_caller]
-    pub fn plane(&self, z: usize) -> DeviceSlice2<'a, T> {
+    pub fn plane(&self, plane: usize) -> DeviceSlice2<'a, T> {
         let (extents, depth) = (self.extents.plane(), self.depth());
-        assert!(z < depth, "plane {z} is not within {depth} planes");
-        let start = if extents.is_empty() { 0 } else { self.extents.offset(0, 0, z as u32) };
+        assert!(plane < depth, "plane {plane} is not within {depth} planes");
+        let start = if extents.is_empty() { 0 } else { self.extents.offset([plane as u32, 0, 0]) };
         DeviceSlice2 { elements: self.elements.slice(start..start + extents.span()), extents }
     }
 }

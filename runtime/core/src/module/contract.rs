@@ -64,6 +64,7 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
             (ParamKind::SliceMut2, "mutable rows"),
             (ParamKind::Slice3, "planes"),
             (ParamKind::SliceMut3, "mutable planes"),
+            (ParamKind::Shared, "shared array"),
         ];
         let kind =
             kinds.iter().find(|(kind, _)| *kind as u32 == param.kind).map_or("value", |(_, name)| name);

@@ -83,9 +83,9 @@ unsafe fn add_plane(args: *const *const c_void) {
         let (from, to): (Extents2, Extents2) = (value(args, 2), value(args, 4));
         let [x, y, _] = place();
         if x < to.width() && y < to.height() {
-            let read = value::<*const u32>(args, 1).add(from.offset(x, y)).read();
+            let read = value::<*const u32>(args, 1).add(from.offset([y, x])).read();
             let sum = value::<u32>(args, 0) + read + x + 1000 * y;
-            value::<*mut u32>(args, 3).add(to.offset(x, y)).write(sum);
+            value::<*mut u32>(args, 3).add(to.offset([y, x])).write(sum);
         }
     }
 }
@@ -96,7 +96,7 @@ unsafe fn volume(args: *const *const c_void) {
         let (to, [x, y, z]) = (value::<Extents3>(args, 1), place());
         if x < to.width() && y < to.height() && z < to.depth() {
             let sum = 1 + x + 100 * y + 10_000 * z;
-            value::<*mut u32>(args, 0).add(to.offset(x, y, z)).write(sum);
+            value::<*mut u32>(args, 0).add(to.offset([z, y, x])).write(sum);
         }
     }
 }
@@ -140,12 +140,12 @@ fn parts_of_planes_are_written_alone() {
     let (_, _, stream, kernel) = kernel_rig::<AddPlane>();
     let zeros = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 80).unwrap();
-    let from = zeros.as_2d(10, 8).unwrap().part(2..5, ..4);
+    let from = zeros.as_2d(10, 8).unwrap().part(..4, 2..5);
     let (upper, lower) = to.as_2d_mut(10, 8).unwrap().split_at_row_mut(3);
     assert_eq!((upper.height(), lower.height()), (3, 5));
-    let mut inner = lower.into_part(2..5, 1..);
+    let mut inner = lower.into_part(1.., 2..5);
     kernel.launch(&stream, Launch::cover((3, 4)).block((3, 1)), (1, from, &mut inner)).unwrap();
-    kernel.launch(&stream, Launch::cover((3, 3)), (7, from, upper.into_part(7.., ..))).unwrap();
+    kernel.launch(&stream, Launch::cover((3, 3)), (7, from, upper.into_part(.., 7..))).unwrap();
     for (i, found) in to.to_host().unwrap().into_iter().enumerate() {
         let expected = match (i % 10, i / 10) {
             (x @ 2..5, y @ 4..) => 1 + (x - 2) + 1000 * (y - 4),
@@ -155,7 +155,7 @@ fn parts_of_planes_are_written_alone() {
         assert_eq!(found as usize, expected, "element {i}");
     }
     let mut none = DeviceBuffer::<u32>::zeros(&stream, 0).unwrap();
-    let empty = zeros.as_2d(10, 8).unwrap().part(10.., 8..);
+    let empty = zeros.as_2d(10, 8).unwrap().part(8.., 10..);
     assert!(empty.is_empty() && none.as_2d(0, 7).unwrap().is_empty());
     kernel.launch(&stream, Launch::cover((1, 1)), (1, empty, none.as_2d_mut(0, 7).unwrap())).unwrap();
     stream.synchronize().unwrap();

@@ -61,7 +61,9 @@ impl Action {
             Self::Rows(rows) => unsafe { rows.copy() },
             Self::Launch(call) => {
                 // SAFETY: as above, for what the arguments point to.
-                if let Err(fault) = unsafe { call.run(context.stack_limit()) } {
+                let result = unsafe { call.run(context.stack_limit()) };
+                context.kernel_ran(call.symbol());
+                if let Err(fault) = result {
                     context.poison(fault);
                 }
             }

@@ -59,6 +59,11 @@ impl EmulatedDriverBuilder {
         self
     }
 
+    pub(super) fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
     /// Allocates addresses of device memory with nothing behind them, so that more can be allocated than the
     /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
     /// are accepted, and write nothing.
@@ -203,7 +208,7 @@ impl EmulatedDriverBuilder {
             captures: Captures::default(),
             large_clusters: Mutex::default(),
             code: LoadedCode::new(self.code),
-            pinned: Heap::new(u64::MAX, Backing::Host),
+            pinned: Heap::new("page-locked memory", u64::MAX, Backing::Host),
             registered: Registered::default(),
             processes: Mutex::default(),
         })

@@ -68,6 +68,7 @@ unsafe impl Driver for EmulatedDriver {
         context.streams().iter().map(wait).fold(Ok(()), Result::and)?;
         self.races.host_saw(enqueued.as_ref());
         ordered?;
+        context.inspect();
         context.check(Call::ContextSynchronize.name())
     }
 

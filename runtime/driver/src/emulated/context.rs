@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::action::fault;
 use super::address_space::AddressSpace;
 use super::control::{Call, driver_error};
 use super::heap::Heap;
@@ -14,6 +15,9 @@ use crate::{Fault, FaultKind};
 /// The stack limit of a new context in bytes per thread, and the largest that it can have: those of NVIDIA's GPUs.
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
+
+/// Kernels that are named when memory turns out to be damaged.
+const NAMED_KERNELS: usize = 8;
 
 /// One life of a device's primary context.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(super) struct EmulatedContext {
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
+    /// Some of the kernels that have run since all of the heap's blocks were last inspected, the latest last.
+    ran: Mutex<Vec<&'static str>>,
     /// In bytes per thread.
     stack_limit: AtomicUsize,
 }
@@ -42,12 +48,13 @@ impl EmulatedContext {
     pub(super) fn new(ordinal: u32, capacity: u64, backing: Backing) -> Arc<Self> {
         Arc::new(Self {
             ordinal,
-            heap: Heap::new(capacity, backing.clone()),
+            heap: Heap::new("device memory", capacity, backing.clone()),
             space: AddressSpace::new(backing),
             peers: Mutex::default(),
             visitors: Mutex::default(),
             streams: Mutex::default(),
             poison: Mutex::default(),
+            ran: Mutex::default(),
             stack_limit: AtomicUsize::new(STACK_LIMIT),
         })
     }
@@ -81,6 +88,46 @@ impl EmulatedContext {
 
     pub(super) fn take_fault(&self) -> Option<Fault> {
         self.poison_state().as_mut().and_then(|poison| poison.fault.take())
+    }
+
+    /// A kernel has run.
+    pub(super) fn kernel_ran(&self, symbol: &'static str) {
+        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        if ran.last().is_some_and(|last| std::ptr::eq(*last, symbol)) {
+            return;
+        }
+        ran.retain(|known| *known != symbol);
+        if ran.len() == NAMED_KERNELS {
+            ran.remove(0);
+        }
+        ran.push(symbol);
+    }
+
+    /// If kernels have run, looks for what they have written around blocks of the heap, and stops the context if there is
+    /// anything.
+    pub(super) fn inspect(&self) {
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !ran.is_empty() {
+            let is_last = self.heap.inspect();
+            self.report_damage(self.heap.take_damage());
+            if is_last {
+                self.ran
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .retain(|kernel| !ran.contains(kernel));
+            }
+        }
+    }
+
+    /// Stops the context if something was written around a block.
+    pub(super) fn report_damage(&self, damage: Option<String>) {
+        let Some(damage) = damage else { return };
+        let ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = ran.iter().map(|kernel| format!("`{kernel}`")).collect::<Vec<_>>().join(", ");
+        let ran =
+            if ran.is_empty() { "no kernel has run".to_owned() } else { format!("kernels since: {names}") };
+        let message = format!("{damage}, after it was last checked; {ran}; `warpsmith check` names the line");
+        self.poison(fault(FaultKind::Other, message));
     }
 
     /// Fails if the context was stopped.

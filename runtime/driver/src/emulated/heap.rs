@@ -5,12 +5,15 @@
 //! or stale pointer is an error here, not a crash. Memory that other modules own counts against the capacity
 //! too ([`Heap::take`]). A block freed in stream order may not be named any more, though it lives until its
 //! stream reaches the free.
+//!
+//! Around every block are [red zones](redzone). They are compared with their pattern when the block is freed, and some
+//! blocks' when the host waits ([`Heap::inspect`]). What was found is kept until [`Heap::take_damage`].
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-use warpsmith_emulator::check;
+use warpsmith_emulator::{check, redzone};
 
 use super::control::Call;
 use super::control::driver_error;
@@ -21,6 +24,8 @@ use crate::error::{DriverError, Result, code};
 /// The memory of one context.
 #[derive(Debug)]
 pub(super) struct Heap {
+    /// What its blocks are, in words.
+    of: &'static str,
     capacity: u64,
     backing: Backing,
     blocks: Mutex<Blocks>,
@@ -33,6 +38,10 @@ struct Blocks {
     pooled: u64,
     /// Every live block, by address.
     live: BTreeMap<u64, Block>,
+    /// The block that is inspected next is the first from this address on.
+    inspected: u64,
+    /// What was found, until it is taken.
+    damage: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,10 +60,13 @@ enum Kind {
     Leaving,
 }
 
-/// What is allocated for a block, and where in it the block begins: in a program that is checked there are red zones.
+/// Blocks that one call of [`Heap::inspect`] looks at.
+const INSPECTED: usize = 16;
+
+/// What is allocated for a block, and where in it the block begins: between red zones.
 fn layout(bytes: usize) -> Option<(Layout, usize)> {
     let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
-    if check::is_on() { check::with_red_zones(layout) } else { Some((layout, 0)) }
+    if check::is_on() { check::with_red_zones(layout) } else { redzone::around(layout) }
 }
 
 fn out_of_memory(call: Call) -> DriverError {
@@ -70,9 +82,24 @@ fn still_used(call: Call, ptr: DevicePtr) -> DriverError {
     driver_error(call.name(), code::INVALID_VALUE, format!("{:#x} is still used by enqueued work", ptr.0))
 }
 
+impl Blocks {
+    /// Looks for writes around a block with host memory behind it.
+    fn compare(&mut self, of: &str, address: u64, bytes: usize) {
+        let start = std::ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: `host_block` has allocated the block with its zones and painted them.
+        if let Some(damage) = unsafe { redzone::damage(start, bytes) } {
+            let text = damage.of(format_args!("{of} of {bytes} bytes at {address:#x}"));
+            self.damage.get_or_insert(text);
+            // Reported once.
+            // SAFETY: as above; only kernels that leave their memory use the zones.
+            unsafe { redzone::paint(start, bytes) };
+        }
+    }
+}
+
 impl Heap {
-    pub(super) fn new(capacity: u64, backing: Backing) -> Self {
-        Self { capacity, backing, blocks: Mutex::default() }
+    pub(super) fn new(of: &'static str, capacity: u64, backing: Backing) -> Self {
+        Self { of, capacity, backing, blocks: Mutex::default() }
     }
 
     fn blocks(&self) -> std::sync::MutexGuard<'_, Blocks> {
@@ -207,9 +234,32 @@ impl Heap {
             blocks.pooled -= block.bytes as u64;
         }
         if matches!(self.backing, Backing::Host) {
+            blocks.compare(self.of, address, block.bytes);
             // SAFETY: the block was allocated with this size, and the caller vouches that nothing uses it.
             unsafe { release(address, block.bytes) };
         }
+    }
+
+    /// Looks for writes around some of the blocks, others each time. Returns whether it has come to the last.
+    pub(super) fn inspect(&self) -> bool {
+        if matches!(self.backing, Backing::Numbers(_)) {
+            return true;
+        }
+        let mut blocks = self.blocks();
+        for _ in 0..INSPECTED {
+            let Some((&address, &Block { bytes, .. })) = blocks.live.range(blocks.inspected..).next() else {
+                blocks.inspected = 0;
+                return true;
+            };
+            blocks.compare(self.of, address, bytes);
+            blocks.inspected = address + 1;
+        }
+        false
+    }
+
+    /// What was found around blocks since the last call, in words.
+    pub(super) fn take_damage(&self) -> Option<String> {
+        self.blocks().damage.take()
     }
 
     /// Whether a range lies in one live block.
@@ -230,8 +280,12 @@ fn host_block(bytes: usize) -> Option<u64> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the block was just allocated with this size, which is that of the red zones more than `bytes`.
-    unsafe { pointer.write_bytes(0xFF, layout.size()) };
+    // SAFETY: the block was just allocated with this size, which is that of the red zones more than `bytes`. The layout of
+    // a program that is checked has larger ones.
+    unsafe {
+        pointer.write_bytes(0xFF, layout.size());
+        redzone::paint(pointer.add(before), bytes);
+    }
     Some((pointer.expose_provenance() + before) as u64)
 }
 
@@ -277,9 +331,15 @@ impl Drop for Heap {
         if matches!(self.backing, Backing::Numbers(_)) {
             return;
         }
-        for (address, block) in std::mem::take(&mut self.blocks().live) {
+        let mut blocks = self.blocks();
+        for (address, block) in std::mem::take(&mut blocks.live) {
+            blocks.compare(self.of, address, block.bytes);
             // SAFETY: the heap is dropped with its context, after the context's streams have run out of work.
             unsafe { release(address, block.bytes) };
+        }
+        if let Some(damage) = blocks.damage.take() {
+            // No call can report it any more.
+            eprintln!("warpsmith: emulated device: {damage}");
         }
     }
 }
@@ -292,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_is_not_a_live_block_is_refused() {
-        let heap = Heap::new(1 << 20, Backing::Host);
+        let heap = Heap::new("memory", 1 << 20, Backing::Host);
         let block = heap.allocate(CALL, 1000).unwrap();
         assert_eq!((heap.live(), heap.info()), (1, ((1 << 20) - 1000, 1 << 20)));
         assert!(heap.holds(block.offset(999), 1));
@@ -315,7 +375,7 @@ mod tests {
 
     #[test]
     fn the_capacity_is_the_limit() {
-        let heap = Heap::new(1000, Backing::Host);
+        let heap = Heap::new("memory", 1000, Backing::Host);
         let first = heap.allocate(CALL, 600).unwrap();
         assert_eq!(heap.allocate(CALL, 401).unwrap_err().code(), Some(code::OUT_OF_MEMORY));
         heap.allocate(CALL, 400).unwrap();

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
 use gpu_spec::{Extents2, Extents3, KernelSpec, MachineParam, ParamKind};
-use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
+use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order, settings};
 
 use super::control::Call;
 use super::control::driver_error;
@@ -92,7 +92,7 @@ impl KernelCall {
                     ParamKind::Slice3 | ParamKind::SliceMut3 => {
                         Some(self.args.value::<Extents3>(index + 1).span() as u64)
                     }
-                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => None,
+                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut | ParamKind::Shared => None,
                 }
             };
             if let Some(elements) = elements {
@@ -108,7 +108,7 @@ impl KernelCall {
 
     /// Whether any parameter is an address.
     pub(super) fn names_memory(&self) -> bool {
-        self.kernel.params.iter().any(|param| param.kind != ParamKind::Value)
+        self.kernel.params.iter().any(|param| !matches!(param.kind, ParamKind::Value | ParamKind::Shared))
     }
 
     /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
@@ -144,6 +144,14 @@ impl KernelCall {
         unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
     }
 
+    /// How to repeat the order in which the kernel failed, if it was drawn.
+    fn seed_note(&self, fault: &EmulatorFault) -> String {
+        let depends =
+            !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
+        let is_drawn = matches!(self.order, Order::Varied(_)) && depends;
+        settings::seed_note().filter(|_| is_drawn).map_or_else(String::new, |note| format!(" ({note})"))
+    }
+
     fn fault(&self, fault: EmulatorFault) -> Fault {
         Fault {
             kind: match fault {
@@ -151,7 +159,7 @@ impl KernelCall {
                 EmulatorFault::Deadlock { .. } | EmulatorFault::Livelock { .. } => FaultKind::Deadlock,
                 _ => FaultKind::Other,
             },
-            message: fault.message(),
+            message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
             // A kernel that this one launched is known by its name alone.
             kernel: Some(match fault.kernel() {

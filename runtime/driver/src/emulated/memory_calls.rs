@@ -28,6 +28,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         unsafe {
             context.heap.free(Call::MemoryFree, ptr, |start, end| self.frees(Call::MemoryFree, start, end))
         }?;
+        context.report_damage(context.heap.take_damage());
         context.check(Call::MemoryFree.name())
     }
 
@@ -46,6 +47,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         };
         // SAFETY: passed on from the caller.
         unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), used) }?;
+        context.report_damage(self.pinned.take_damage());
         context.check(Call::PinnedFree.name())
     }
 

@@ -61,7 +61,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use warpsmith_emulator::Order;
+use warpsmith_emulator::{Order, settings};
 
 use self::action::Action;
 pub use self::builder::EmulatedDriverBuilder;
@@ -164,16 +164,13 @@ pub struct EmulatedDriver {
 
 impl EmulatedDriver {
     /// The driver that the environment selects: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
-    /// by default), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU threads. Values that are not numbers
-    /// count as not set.
+    /// by default; a value that is no number counts as not set), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU
+    /// threads, or `off`. Without it each process draws a seed, which faults name.
     pub fn from_environment() -> Arc<Self> {
         let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
-        let mut builder = Self::builder();
+        let mut builder = Self::builder().order(settings::order());
         if let Some(devices) = number("WARPSMITH_EMULATED_DEVICES") {
             builder = builder.devices(devices.min(1024) as u32);
-        }
-        if let Some(seed) = number("WARPSMITH_EMULATOR_SEED") {
-            builder = builder.seed(seed);
         }
         builder.build()
     }

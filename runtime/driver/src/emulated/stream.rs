@@ -363,5 +363,6 @@ impl Queue {
             let text = format!("{error}; the stream that frees it did not wait for that work");
             context.poison(fault(FaultKind::Other, text));
         }
+        context.report_damage(context.heap.take_damage());
     }
 }

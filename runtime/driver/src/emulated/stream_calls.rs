@@ -74,6 +74,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         queue.wait(Call::StreamSynchronize)?;
         self.races.host_saw(enqueued.as_ref());
         ordered?;
+        queue.context().inspect();
         queue.context().check(Call::StreamSynchronize.name())
     }
 
@@ -150,7 +151,9 @@ unsafe impl StreamDriver for EmulatedDriver {
             self.races.host_saw(mark.clock());
         }
         ordered?;
-        self.contexts.get(Call::EventSynchronize, context.0)?.check(Call::EventSynchronize.name())
+        let context = self.contexts.get(Call::EventSynchronize, context.0)?;
+        context.inspect();
+        context.check(Call::EventSynchronize.name())
     }
 
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {

@@ -9,6 +9,7 @@ mod graphs;
 #[path = "../../../tests/common/machine.rs"]
 mod machine;
 mod races;
+mod red_zones;
 mod rig;
 mod schedules;
 mod virtual_memory;

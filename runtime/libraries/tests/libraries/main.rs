@@ -6,11 +6,13 @@ mod dnn;
 mod fft;
 mod names;
 mod numbers;
-mod rand;
+mod rand_on_gpu;
 mod sparse;
 #[path = "../../../tests/common/under_test.rs"]
 mod under_test;
 
+use warpsmith_runtime::Device;
+use warpsmith_runtime::library::rand::{Generator, Pseudo, Quasi};
 use warpsmith_runtime::library::{LibraryError, Vendor};
 
 #[test]
@@ -27,4 +29,12 @@ fn libraries_are_there_on_a_gpu_or_missing() {
             }
         }
     }
+}
+
+#[test]
+fn the_emulated_device_has_no_generators() {
+    let device = Device::emulated(0).unwrap();
+    let made =
+        [Generator::pseudo(&device, Pseudo::Philox, 1, 0), Generator::quasi(&device, Quasi::Sobol32, 3, 0)];
+    assert!(made.iter().all(|made| numbers::is_refused!(made, LibraryError::NeedsGpu { .. })), "{made:?}");
 }

@@ -7,7 +7,6 @@ use warpsmith_runtime::library::dnn::*;
 use super::support::*;
 use super::{CASES, LAYOUTS, Tensors, operator};
 use crate::numbers::{buffer, name, random, stream, uninit};
-use crate::under_test::device;
 
 /// Checks one with these factors.
 fn check<T: Number>(
@@ -85,20 +84,24 @@ fn the_activation_keeps_nan() {
     }
 }
 
-#[test]
-fn bias_and_activation_are_one_pass_on_a_gpu() {
-    let device = device();
-    if device.is_emulated() {
-        return;
+mod on_gpu {
+    use super::*;
+    use crate::under_test::gpu;
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn bias_and_activation_are_one_pass() {
+        let device = gpu();
+        let stream = Stream::new(&device).unwrap();
+        let (case, layout) = (CASES[0], Layout::Nhwc);
+        let tensors = Tensors::<f16>::new(case, layout, 31);
+        let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
+        let bias = buffer(&stream, &random::<f16>(case.w[0], 32));
+        let mut y = uninit::<f16>(&stream, tensors.y.len());
+        let operands = [&x, &w, &bias];
+        convolve_fused(&stream, &operator(&case), (&case, layout), operands, Activation::Relu, &mut y)
+            .unwrap();
+        // Three passes would search once more for a plan, for the convolution alone.
+        assert_eq!(plan_cache(&device).hits_and_misses().1, 1);
     }
-    let stream = Stream::new(&device).unwrap();
-    let (case, layout) = (CASES[0], Layout::Nhwc);
-    let tensors = Tensors::<f16>::new(case, layout, 31);
-    let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
-    let bias = buffer(&stream, &random::<f16>(case.w[0], 32));
-    let mut y = uninit::<f16>(&stream, tensors.y.len());
-    let operands = [&x, &w, &bias];
-    convolve_fused(&stream, &operator(&case), (&case, layout), operands, Activation::Relu, &mut y).unwrap();
-    // Three passes would search once more for a plan, for the convolution alone.
-    assert_eq!(plan_cache(&device).hits_and_misses().1, 1);
 }

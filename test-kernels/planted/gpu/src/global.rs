@@ -2,19 +2,12 @@
 
 use gpu_std::prelude::*;
 
-use crate::launches::{Buffer, cases};
-use crate::*;
-
 fn own() -> usize {
     thread::linear_in_block() as usize
 }
 
 fn global() -> usize {
     thread::unique_index().get()
-}
-
-fn words() -> Vec<Buffer> {
-    vec![Buffer::zeros::<u64>(512)]
 }
 
 /// Counts without atomics.
@@ -165,19 +158,19 @@ unsafe fn cleared(data: *mut u32) {
 }
 
 cases! {
-    lossy_histogram: Some(Race), launch::<K>(4, 64, words);
-    stencil_in_place: Some(Race), launch::<K>(4, 64, words);
-    all_blocks_write: Some(Race), launch::<K>(4, 64, words);
-    set_by_first_block: Some(Race), launch::<K>(4, 64, words);
-    plain_maximum: Some(Race), launch::<K>(4, 64, words);
-    plain_allocation: Some(Race), launch::<K>(4, 64, words);
-    overlapping_blocks: Some(Race), launch::<K>(4, 64, words);
-    no_grid_barrier: Some(Race), launch::<K>(4, 64, words);
-    block_barrier_for_grid: Some(Race), launch::<K>(4, 64, words);
-    no_cluster_barrier: Some(Race), launch_clusters::<K>(4, 64, words);
-    other_cluster: Some(Race), launch_clusters::<K>(4, 64, words);
-    shared_bytes: Some(Race), launch::<K>(4, 64, words);
-    double_words_over_words: Some(Race), launch::<K>(4, 64, words);
-    vectors_over_words: Some(Race), launch::<K>(4, 64, words);
-    cleared: Some(Race), launch::<K>(4, 64, words);
+    lossy_histogram: Access(Race), None, FOUR_BLOCKS;
+    stencil_in_place: Access(Race), None, FOUR_BLOCKS;
+    all_blocks_write: Access(Race), None, FOUR_BLOCKS;
+    set_by_first_block: Access(Race), None, FOUR_BLOCKS;
+    plain_maximum: Access(Race), None, FOUR_BLOCKS;
+    plain_allocation: Access(Race), None, FOUR_BLOCKS;
+    overlapping_blocks: Access(Race), None, FOUR_BLOCKS;
+    no_grid_barrier: Access(Race), None, FOUR_BLOCKS;
+    block_barrier_for_grid: Access(Race), None, FOUR_BLOCKS;
+    no_cluster_barrier: Access(Race), None, FOUR_BLOCKS.in_clusters();
+    other_cluster: Access(Race), None, FOUR_BLOCKS.in_clusters();
+    shared_bytes: Access(Race), None, FOUR_BLOCKS;
+    double_words_over_words: Access(Race), None, FOUR_BLOCKS;
+    vectors_over_words: Access(Race), None, FOUR_BLOCKS;
+    cleared: Access(Race), None, FOUR_BLOCKS;
 }

@@ -3,13 +3,6 @@
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
 
-use crate::launches::{Buffer, cases};
-use crate::*;
-
-fn words() -> Vec<Buffer> {
-    vec![Buffer::zeros::<u64>(512)]
-}
-
 fn first() -> bool {
     thread::linear_in_block() == 0
 }
@@ -227,19 +220,19 @@ unsafe fn narrow_fence(data: *mut u32) {
 }
 
 cases! {
-    last_block: Some(Race), launch::<K>(4, 64, words);
-    last_block_one_fence: Some(Race), launch::<K>(4, 64, words);
-    last_block_narrow_fences: Some(Race), launch::<K>(4, 64, words);
-    last_block_release: Some(Race), launch::<K>(4, 64, words);
-    last_block_acquire: Some(Race), launch::<K>(4, 64, words);
-    parts_of_all_threads: Some(Race), launch::<K>(4, 64, words);
-    narrow_count: Some(NarrowScope), launch::<K>(4, 64, words);
-    narrow_beside_wide: Some(NarrowScope), launch::<K>(4, 64, words);
-    plain_read: Some(Race), launch::<K>(4, 64, words);
-    plain_reset: Some(Race), launch::<K>(4, 64, words);
-    relaxed_lock: Some(Race), launch::<K>(4, 64, words);
-    relaxed_unlock: Some(Race), launch::<K>(4, 64, words);
-    two_locks: Some(Race), launch::<K>(4, 64, words);
-    write_after_release: Some(Race), launch::<K>(4, 64, words);
-    narrow_fence: Some(Race), launch::<K>(4, 64, words);
+    last_block: Access(Race), None, FOUR_BLOCKS;
+    last_block_one_fence: Access(Race), None, FOUR_BLOCKS;
+    last_block_narrow_fences: Access(Race), None, FOUR_BLOCKS;
+    last_block_release: Access(Race), None, FOUR_BLOCKS;
+    last_block_acquire: Access(Race), None, FOUR_BLOCKS;
+    parts_of_all_threads: Access(Race), None, FOUR_BLOCKS;
+    narrow_count: Access(NarrowScope), None, FOUR_BLOCKS;
+    narrow_beside_wide: Access(NarrowScope), None, FOUR_BLOCKS;
+    plain_read: Access(Race), None, FOUR_BLOCKS;
+    plain_reset: Access(Race), None, FOUR_BLOCKS;
+    relaxed_lock: Access(Race), None, FOUR_BLOCKS;
+    relaxed_unlock: Access(Race), None, FOUR_BLOCKS;
+    two_locks: Access(Race), None, FOUR_BLOCKS;
+    write_after_release: Access(Race), None, FOUR_BLOCKS;
+    narrow_fence: Access(Race), None, FOUR_BLOCKS;
 }

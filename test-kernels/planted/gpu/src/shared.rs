@@ -4,9 +4,6 @@ use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
 use gpu_std::shared::dynamic;
 
-use crate::launches::cases;
-use crate::*;
-
 fn own() -> usize {
     thread::linear_in_block() as usize
 }
@@ -336,28 +333,28 @@ unsafe fn of_the_block_before(out: *mut u32) {
 }
 
 cases! {
-    no_barrier: Some(Race), one_block::<K>();
-    barrier_too_early: Some(Race), one_block::<K>();
-    no_second_barrier: Some(Race), one_block::<K>();
-    warp_in_step: Some(Race), one_block::<K>();
-    shuffle_as_barrier: Some(Race), one_block::<K>();
-    half_warp: Some(Race), one_block::<K>();
-    other_warp: Some(Race), one_block::<K>();
-    dynamic_no_barrier: Some(Race), one_block::<K>();
-    broadcast: Some(Race), one_block::<K>();
-    plain_count: Some(Race), one_block::<K>();
-    plain_beside_atomic: Some(Race), one_block::<K>();
-    relaxed_flag: Some(Race), one_block::<K>();
-    one_fence: Some(Race), one_block::<K>();
-    same_byte: Some(Race), one_block::<K>();
-    neighbour_half: Some(Race), one_block::<K>();
-    byte_of_word: Some(Race), one_block::<K>();
-    half_of_double_word: Some(Race), one_block::<K>();
-    copied_row: Some(Race), one_block::<K>();
-    scan_in_place: Some(Race), one_block::<K>();
-    double_buffer: Some(Race), one_block::<K>();
-    unwritten: Some(Uninitialized), one_block::<K>();
-    half_unwritten: Some(Uninitialized), one_block::<K>();
-    unset_counter: Some(Uninitialized), one_block::<K>();
-    of_the_block_before: Some(Uninitialized), launch::<K>(2, 64, || vec![launches::Buffer::zeros::<u32>(128)]);
+    no_barrier: Access(Race), Some(Racecheck), ONE_BLOCK;
+    barrier_too_early: Access(Race), Some(Racecheck), ONE_BLOCK;
+    no_second_barrier: Access(Race), Some(Racecheck), ONE_BLOCK;
+    warp_in_step: Access(Race), Some(Racecheck), ONE_BLOCK;
+    shuffle_as_barrier: Access(Race), Some(Racecheck), ONE_BLOCK;
+    half_warp: Access(Race), Some(Racecheck), ONE_BLOCK;
+    other_warp: Access(Race), Some(Racecheck), ONE_BLOCK;
+    dynamic_no_barrier: Access(Race), Some(Racecheck), ONE_BLOCK.dynamic_shared(256);
+    broadcast: Access(Race), Some(Racecheck), ONE_BLOCK;
+    plain_count: Access(Race), Some(Racecheck), ONE_BLOCK;
+    plain_beside_atomic: Access(Race), Some(Racecheck), ONE_BLOCK;
+    relaxed_flag: Access(Race), None, ONE_BLOCK;
+    one_fence: Access(Race), None, ONE_BLOCK;
+    same_byte: Access(Race), Some(Racecheck), ONE_BLOCK;
+    neighbour_half: Access(Race), Some(Racecheck), ONE_BLOCK;
+    byte_of_word: Access(Race), Some(Racecheck), ONE_BLOCK;
+    half_of_double_word: Access(Race), Some(Racecheck), ONE_BLOCK;
+    copied_row: Access(Race), Some(Racecheck), ONE_BLOCK;
+    scan_in_place: Access(Race), Some(Racecheck), ONE_BLOCK;
+    double_buffer: Access(Race), Some(Racecheck), ONE_BLOCK;
+    unwritten: Access(Uninitialized), None, ONE_BLOCK;
+    half_unwritten: Access(Uninitialized), None, ONE_BLOCK;
+    unset_counter: Access(Uninitialized), None, ONE_BLOCK;
+    of_the_block_before: Access(Uninitialized), None, blocks(2, 64, &[zeros(512)]);
 }

@@ -3,19 +3,12 @@
 use gpu_std::atomic::{Atomic, Ordering, fence, scope};
 use gpu_std::prelude::*;
 
-use crate::launches::{Buffer, cases};
-use crate::*;
-
 fn own() -> usize {
     thread::linear_in_block() as usize
 }
 
 fn global() -> usize {
     thread::unique_index().get()
-}
-
-fn words() -> Vec<Buffer> {
-    vec![Buffer::zeros::<u64>(512)]
 }
 
 unsafe fn at<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32> {
@@ -197,17 +190,17 @@ unsafe fn prints(out: *mut u32) {
 }
 
 cases! {
-    rounds: None, launch::<K>(4, 64, words);
-    warp_reduction: None, launch::<K>(4, 64, words);
-    half_warps: None, launch::<K>(4, 64, words);
-    bytes_beside_bytes: None, launch::<K>(4, 64, words);
-    last_block_with_fences: None, launch::<K>(4, 64, words);
-    last_block_acquires: None, launch::<K>(4, 64, words);
-    lock: None, launch::<K>(4, 64, words);
-    flag_with_fences: None, launch::<K>(4, 64, words);
-    grid_barrier: None, launch::<K>(4, 64, words);
-    cluster_barrier: None, launch_clusters::<K>(4, 64, words);
-    block_counts: None, launch::<K>(4, 64, words);
-    allowed: None, launch::<K>(4, 64, words);
-    prints: None, launch::<K>(2, 64, words);
+    rounds: Nothing, None, FOUR_BLOCKS;
+    warp_reduction: Nothing, None, FOUR_BLOCKS;
+    half_warps: Nothing, None, FOUR_BLOCKS;
+    bytes_beside_bytes: Nothing, None, FOUR_BLOCKS;
+    last_block_with_fences: Nothing, None, FOUR_BLOCKS;
+    last_block_acquires: Nothing, None, FOUR_BLOCKS;
+    lock: Nothing, None, FOUR_BLOCKS;
+    flag_with_fences: Nothing, None, FOUR_BLOCKS;
+    grid_barrier: Nothing, None, FOUR_BLOCKS;
+    cluster_barrier: Nothing, None, FOUR_BLOCKS.in_clusters();
+    block_counts: Nothing, None, FOUR_BLOCKS;
+    allowed: Nothing, None, FOUR_BLOCKS;
+    prints: Nothing, None, blocks(2, 64, &[zeros(4096)]);
 }

@@ -1,7 +1,6 @@
-//! Kernels of a CUDA C++ compiler, in PTX that is loaded while the program runs, beside those in Rust. On the emulated
-//! device it is an error.
+//! Kernels of a CUDA C++ compiler, in PTX that is loaded while the program runs, beside those in Rust.
 
-use crate::common::{Random, device, device_name, stream};
+use crate::common::{Random, device, gpu, stream};
 use test_kernels::IMAGE;
 use test_kernels::train::relu_backward;
 use warpsmith::graph::Graph;
@@ -11,15 +10,10 @@ use warpsmith::{Code, Error, LaunchError, LoadError};
 
 const PTX: &str = include_str!("saxpy.ptx");
 
-/// The code on the device under test; `None` on the emulated one, which takes none.
-fn load(ptx: &str) -> Option<Code> {
+/// The code on the device under test.
+fn load(ptx: &str) -> Code {
     // SAFETY: ptxas takes it, and it has no global state.
-    let loaded = unsafe { device().load_code(ptx) };
-    if !device_name().starts_with("cpu") {
-        return Some(loaded.expect("the driver takes the PTX"));
-    }
-    assert!(matches!(loaded, Err(Error::Load(LoadError::Emulated { .. }))));
-    None
+    unsafe { gpu().load_code(ptx) }.expect("the driver takes the PTX")
 }
 
 fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) {
@@ -29,8 +23,9 @@ fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn loaded_and_rust_kernels_share_buffers() {
-    let Some(code) = load(PTX) else { return };
+    let code = load(PTX);
     let kernel = code.kernel("saxpy").unwrap();
     drop(code);
     let rust = device().load(&IMAGE).unwrap().kernel::<relu_backward>().unwrap();
@@ -52,8 +47,9 @@ fn loaded_and_rust_kernels_share_buffers() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn a_graph_launches_a_loaded_kernel() {
-    let Some(code) = load(PTX) else { return };
+    let code = load(PTX);
     let stream = stream();
     let kernel = code.kernel("saxpy").unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).unwrap();
@@ -76,6 +72,7 @@ fn a_graph_launches_a_loaded_kernel() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn modules_are_loaded_and_unloaded_beside_running_work() {
     // Of another test's.
     let _ = device().take_drop_error();
@@ -83,7 +80,7 @@ fn modules_are_loaded_and_unloaded_beside_running_work() {
     let x = DeviceBuffer::from_host(&streams[0], &vec![1.0f32; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&streams[0], 1 << 20).unwrap();
     for round in 0..50 {
-        let Some(code) = load(PTX) else { return };
+        let code = load(PTX);
         let kernel = code.kernel("saxpy").unwrap();
         drop(code);
         (0..4).for_each(|_| saxpy(&kernel, &streams[round % 2], 0.5, &x, &mut y));
@@ -107,19 +104,21 @@ where
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn large_values_are_passed_as_arguments() {
-    let Some(code) = load(PTX) else { return };
+    let code = load(PTX);
     assert_eq!(sum_by_value::<1000>(&code), 999 * 500);
     if code.kernel("sum_of_many").unwrap().max_argument_bytes() > 4096 {
         let large = PTX.replace(".version 7.0", ".version 8.1").replace("[4000]", "[32000]");
-        let code = load(&large.replace(", 1000;", ", 8000;")).unwrap();
+        let code = load(&large.replace(", 1000;", ", 8000;"));
         assert_eq!(sum_by_value::<8000>(&code), 7999 * 4000);
     }
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn wrong_arguments_and_names_are_errors() {
-    let Some(code) = load(PTX) else { return };
+    let code = load(PTX);
     let error = code.kernel("sgemm").unwrap_err().to_string();
     assert!(error.contains("has no kernel `sgemm`"), "{error}");
     let kernel = code.kernel("saxpy").unwrap();

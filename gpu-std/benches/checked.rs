@@ -1,15 +1,17 @@
-//! What checking costs: `cargo xtask check-kernels` prints nothing of it; run `warpsmith check test --package gpu-std --test planted
-//! -- --ignored --nocapture`, and the same with `WARPSMITH_CHECK=0` set for the program.
+//! What checking costs, in time and memory, on one core:
+//!
+//! - `warpsmith check bench --package gpu-std --bench checked`: checked;
+//! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: compiled for the check, not checked;
+//! - `cargo bench --package gpu-std --bench checked`: neither.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::time::Duration;
 
 use gpu_std::Kernel;
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
-use warpsmith_emulator::{Launch, Order};
-
-use crate::launches::Buffer;
+use warpsmith_emulator::{Launch, Order, check};
 
 const LEN: usize = 1 << 20;
 
@@ -22,6 +24,8 @@ fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
     }
 }
 
+/// # Safety
+/// Blocks of 256 threads.
 #[kernel(launch_bounds(256))]
 unsafe fn smooth(data: &[f32], mut out: DisjointMut<f32>) {
     let tile = shared_array![f32; 258];
@@ -51,6 +55,8 @@ fn histogram(data: &[u32], bins: &[Atomic<u32>]) {
     }
 }
 
+/// # Safety
+/// `parts` has an element more than there are blocks.
 #[kernel]
 unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
     let value = data.get(thread::unique_index().get()).copied().unwrap_or(0.0);
@@ -67,6 +73,36 @@ unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
                 parts.write(total);
             }
         }
+    }
+}
+
+/// A buffer of zeros with red zones, as an emulated device allocates it for a check.
+struct Buffer {
+    address: *mut u8,
+    layout: (Layout, usize),
+}
+
+impl Buffer {
+    fn zeros<T>(len: usize) -> Self {
+        let bytes = len * size_of::<T>();
+        let layout = check::with_red_zones(Layout::from_size_align(bytes, 512).unwrap()).unwrap();
+        // SAFETY: the layout has a size; the buffer begins within it.
+        let address = unsafe { alloc_zeroed(layout.0).add(layout.1) };
+        check::allocated(address as usize, bytes);
+        check::written(address as usize, bytes);
+        Self { address, layout }
+    }
+
+    fn word(&self) -> u64 {
+        self.address as u64
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        check::released(self.address as usize);
+        // SAFETY: allocated with this layout, which begins `layout.1` bytes before the address.
+        unsafe { dealloc(self.address.sub(self.layout.1), self.layout.0) };
     }
 }
 
@@ -94,27 +130,27 @@ fn time<K: Kernel>(words: &[u64]) -> Duration {
         unsafe { warpsmith_emulator::run(&launch) }.unwrap();
         busy() - start
     };
-    (0..2).map(|_| once()).min().unwrap()
+    (0..5).map(|_| once()).min().unwrap()
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn speed() {
-    let (x, y) = (Buffer::zeros::<f32>(LEN), Buffer::zeros::<f32>(LEN));
-    let [x, y] = [&x, &y].map(|buffer| buffer.pointer::<u8>() as u64);
+fn main() {
+    let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let buffers = [Buffer::zeros::<f32>(LEN), Buffer::zeros::<f32>(LEN), Buffer::zeros::<u32>(1)];
+    let [x, y, count] = [0, 1, 2].map(|at| buffers[at].word());
     let len = LEN as u64;
-    let on = if warpsmith_emulator::check::is_on() { "checked" } else { "not checked" };
+    let on = if check::is_on() { "checked" } else { "not checked" };
     let peak = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned()
     };
     println!("{on}: {}", peak());
-    println!("saxpy {:?}", time::<saxpy>(&[2.0f32.to_bits().into(), x, len, y, len]));
-    println!("{on}: {}", peak());
-    println!("smooth {:?}", time::<smooth>(&[x, len, y, len]));
-    println!("histogram {:?}", time::<histogram>(&[x, len, y, 16]));
-    println!("{on}: {}", peak());
-    let count = Buffer::zeros::<u32>(1);
-    println!("last_block {:?}", time::<last_block>(&[x, len, y, count.pointer::<u8>() as u64, 1]));
-    println!("{on}: {}", peak());
+    let run = |name: &str, time: fn(&[u64]) -> Duration, words: &[u64]| {
+        if only.is_empty() || only.iter().any(|only| only == name) {
+            println!("{name} {:?}, {}", time(words), peak());
+        }
+    };
+    run("saxpy", time::<saxpy>, &[2.0f32.to_bits().into(), x, len, y, len]);
+    run("smooth", time::<smooth>, &[x, len, y, len]);
+    run("histogram", time::<histogram>, &[x, len, y, 16]);
+    run("last_block", time::<last_block>, &[x, len, y, count, 1]);
 }

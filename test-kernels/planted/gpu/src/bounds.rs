@@ -4,15 +4,8 @@ use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
 use gpu_std::shared::dynamic;
 
-use crate::launches::{Buffer, cases};
-use crate::*;
-
 fn own() -> usize {
     thread::linear_in_block() as usize
-}
-
-fn sixty_four() -> Vec<Buffer> {
-    vec![Buffer::zeros::<u32>(64)]
 }
 
 /// One element past the end of a shared array.
@@ -51,7 +44,7 @@ unsafe fn halo_past_shared(out: *mut u32) {
 unsafe fn past_dynamic(out: *mut u32) {
     let tile = dynamic::<u32>();
     unsafe {
-        tile.add(own() * 4 + 4).write(1); //~
+        tile.add(own() + 1).write(1); //~
         out.add(own()).write(1);
     }
 }
@@ -146,21 +139,21 @@ unsafe fn add_to_unwritten(out: *mut u32) {
 }
 
 cases! {
-    past_shared: Some(OutOfBounds), one_block::<K>();
-    before_shared: Some(OutOfBounds), one_block::<K>();
-    halo_past_shared: Some(OutOfBounds), one_block::<K>();
-    past_dynamic: Some(OutOfBounds), one_block::<K>();
-    atomic_past_shared: Some(OutOfBounds), one_block::<K>();
-    past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
-    read_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64), Buffer::zeros::<u32>(64)]);
-    before_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
-    far_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
-    half_beyond: Some(OutOfBounds), launch::<K>(1, 4, sixty_four);
-    set_beyond: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
-    copied_beyond: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64), Buffer::zeros::<u32>(64)]);
-    index_of_the_grid: Some(OutOfBounds), launch::<K>(2, 64, sixty_four);
-    read_freed: Some(Freed), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64).freed(), Buffer::zeros::<u32>(64)]);
-    write_freed: Some(Freed), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64).freed()]);
-    read_unwritten: Some(Uninitialized), launch::<K>(1, 64, || vec![Buffer::uninit::<u32>(64), Buffer::zeros::<u32>(64)]);
-    add_to_unwritten: Some(Uninitialized), launch::<K>(1, 64, || vec![Buffer::uninit::<u32>(64)]);
+    past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
+    before_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
+    halo_past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
+    past_dynamic: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK.dynamic_shared(256);
+    atomic_past_shared: Access(OutOfBounds), Some(Memcheck), ONE_BLOCK;
+    past_buffer: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256)]);
+    read_past_buffer: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256), zeros(256)]);
+    before_buffer: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256)]);
+    far_past_buffer: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256)]);
+    half_beyond: Access(OutOfBounds), Some(Memcheck), blocks(1, 4, &[zeros(256)]);
+    set_beyond: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256)]);
+    copied_beyond: Access(OutOfBounds), Some(Memcheck), blocks(1, 64, &[zeros(256), zeros(256)]);
+    index_of_the_grid: Access(OutOfBounds), Some(Memcheck), blocks(2, 64, &[zeros(256)]);
+    read_freed: Access(Freed), Some(Memcheck), blocks(1, 64, &[freed(256), zeros(256)]);
+    write_freed: Access(Freed), Some(Memcheck), blocks(1, 64, &[freed(256)]);
+    read_unwritten: Access(Uninitialized), Some(Initcheck), blocks(1, 64, &[uninit(256), zeros(256)]);
+    add_to_unwritten: Access(Uninitialized), Some(Initcheck), blocks(1, 64, &[uninit(256)]);
 }

@@ -1,6 +1,5 @@
 //! Memory, a library and this crate's kernels on one stream: cudarc allocates, we adopt and launch, cudarc's cuBLAS
-//! multiplies. These tests are of a GPU: with `WARPSMITH_TEST_DEVICE=cuda:0` they run or fail, without it they have
-//! nothing to do, since neither library knows an emulated device.
+//! multiplies. Neither library knows an emulated device.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use warpsmith::prelude::*;
 use warpsmith::seam::Access;
 use warpsmith::{DevicePtr, Error};
 
-use crate::common::{Random, device};
+use crate::common::{Random, gpu};
 
 /// A matrix of cudarc's as a buffer, and how to see that cudarc's value is there.
 fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlice<f32>>) {
@@ -31,11 +30,9 @@ fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlic
 }
 
 #[test]
-fn on_cuda_only_cublas_shares_cudarcs_memory() {
-    let device = device();
-    if device.is_emulated() {
-        return;
-    }
+#[ignore = "needs a GPU"]
+fn cublas_shares_cudarcs_memory() {
+    let device = gpu();
     let stream = Stream::new(&device).unwrap();
     let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
     let mut random = Random::new();
@@ -104,11 +101,9 @@ fn on_cuda_only_cublas_shares_cudarcs_memory() {
 }
 
 #[test]
-fn on_cuda_only_cudarc_sees_kernel_writes() {
-    let device = device();
-    if device.is_emulated() {
-        return;
-    }
+#[ignore = "needs a GPU"]
+fn cudarc_sees_kernel_writes() {
+    let device = gpu();
     let stream = Stream::new(&device).unwrap();
     let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).unwrap();
@@ -125,11 +120,9 @@ fn on_cuda_only_cudarc_sees_kernel_writes() {
 }
 
 #[test]
-fn on_cuda_only_unknown_addresses_are_refused() {
-    let device = device();
-    if device.is_emulated() {
-        return;
-    }
+#[ignore = "needs a GPU"]
+fn unknown_addresses_are_refused() {
+    let device = gpu();
     let stream = Stream::new(&device).unwrap();
     let host = [0.0f32; 4];
     let address = DevicePtr(host.as_ptr().addr() as u64);

@@ -1,0 +1,139 @@
+//! The line table of a module in LLVM's text form: from which calls an instruction was inlined.
+//!
+//! Every instruction has a `DILocation`: line and column in a scope, and in `inlinedAt` the location of the call that was
+//! inlined, which has one too, up to the function that has the instruction now. All crates of the graph are compiled
+//! with line tables for this; the code that runs has none.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rewrite::text;
+
+/// A call in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CallSite {
+    /// The source file, as rustc names it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+}
+
+impl std::fmt::Display for CallSite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// The function that `#[kernel]` writes around a kernel: no line of the user's.
+const ENTRY: &str = "__entry";
+
+/// The nodes of a module's line table, by name: `!35`.
+#[derive(Debug, Default)]
+pub struct LineTable<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> LineTable<'a> {
+    /// Keeps a line that starts with `!` if it is a node of the line table.
+    pub fn read(&mut self, line: &'a str) {
+        if let Some((name, node)) = line.split_once(" = ") {
+            let node = node.strip_prefix("distinct ").unwrap_or(node);
+            if ["!DILocation(", "!DILexicalBlock", "!DISubprogram(", "!DIFile("]
+                .iter()
+                .any(|k| node.starts_with(k))
+            {
+                self.0.insert(name, node);
+            }
+        }
+    }
+
+    /// The location of an instruction, and those of the calls by which it was inlined, innermost first. Places in core
+    /// and alloc, and those that the compiler made up, are left out.
+    pub fn frames(&self, instruction: &str) -> Vec<CallSite> {
+        let mut frames = Vec::new();
+        let mut next = instruction.rsplit_once("!dbg ").map(|(_, rest)| id(rest));
+        while let Some(location) = next.and_then(|name| self.0.get(name)) {
+            frames.extend(self.site(location));
+            next = field(location, "inlinedAt");
+        }
+        frames
+    }
+
+    fn site(&self, location: &str) -> Option<CallSite> {
+        let number = |name| field(location, name).and_then(|number| number.parse().ok()).unwrap_or(0);
+        let (line, column) = (number("line"), number("column"));
+        let scope = self.0.get(field(location, "scope")?)?;
+        let file = string(self.0.get(field(scope, "file")?)?, "filename")?;
+        let mut function = *scope;
+        while !function.starts_with("!DISubprogram(") {
+            function = self.0.get(field(function, "scope")?)?;
+        }
+        let of_user = line > 0 && !is_of_core(&file) && string(function, "name").as_deref() != Some(ENTRY);
+        of_user.then_some(CallSite { file, line, column })
+    }
+}
+
+/// Whether a file is of the standard library, as it is installed or as rustc names it where it is not.
+fn is_of_core(file: &str) -> bool {
+    ["library/core/src/", "library/alloc/src/"].iter().any(|folder| file.contains(folder))
+}
+
+/// The name of a node at the start of `text`.
+fn id(text: &str) -> &str {
+    let end = text[1..].find(|c: char| !c.is_ascii_digit()).map_or(text.len(), |end| end + 1);
+    &text[..end]
+}
+
+/// A field of a node: `!DILocation(line: 51, column: 12, scope: !36)`.
+fn field<'a>(node: &'a str, name: &str) -> Option<&'a str> {
+    let (fields, _) = text::parenthesised(&node[node.find('(')?..])?;
+    let is_it = |field: &'a str| field.strip_prefix(name)?.strip_prefix(": ");
+    text::list(fields).into_iter().find_map(is_it)
+}
+
+fn string(node: &str, name: &str) -> Option<String> {
+    let quoted = field(node, name)?.strip_prefix('"')?.strip_suffix('"')?;
+    String::from_utf8(text::unescape(quoted)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: &str = "\
+!1 = !DIFile(filename: \"src/a, b.rs\", directory: \"/x\", checksumkind: CSK_MD5, checksum: \"00\")
+!2 = !DIFile(filename: \"/rustc/1f/library/core/src/iter.rs\", directory: \"\")
+!3 = distinct !DISubprogram(name: \"each<f32, usize>\", linkageName: \"_R3\", scope: !9, file: !1, line: 3, unit: !8)
+!4 = distinct !DISubprogram(name: \"__entry\", linkageName: \"k\", scope: !9, file: !1, line: 1, unit: !8)
+!5 = distinct !DILexicalBlock(scope: !6, file: !1, line: 5, column: 9)
+!6 = !DILexicalBlockFile(scope: !3, file: !1, discriminator: 0)
+!7 = distinct !DISubprogram(name: \"for_each\", linkageName: \"_R7\", scope: !9, file: !2, line: 3, unit: !8)
+!8 = distinct !DICompileUnit(language: DW_LANG_Rust, file: !1)
+!10 = !DILocation(line: 7, column: 13, scope: !5, inlinedAt: !11)
+!11 = distinct !DILocation(line: 800, column: 5, scope: !7, inlinedAt: !12)
+!12 = distinct !DILocation(line: 30, column: 2, scope: !3, inlinedAt: !13)
+!13 = distinct !DILocation(line: 1, column: 1, scope: !4)
+!14 = !DILocation(line: 0, scope: !3)
+";
+
+    fn frames(instruction: &str) -> Vec<String> {
+        let mut table = LineTable::default();
+        NODES.lines().for_each(|line| table.read(line));
+        table.frames(instruction).iter().map(CallSite::to_string).collect()
+    }
+
+    #[test]
+    fn the_user_calls_of_an_inlined_instruction_are_listed() {
+        let calls = ["src/a, b.rs:7:13", "src/a, b.rs:30:2"];
+        assert_eq!(frames("call void @f(), !dbg !10"), calls);
+        assert_eq!(frames("call void @f(), !dbg !10, !srcloc !3"), calls);
+    }
+
+    #[test]
+    fn instructions_without_a_line_have_no_calls() {
+        for instruction in ["call void @f()", "call void @f(), !dbg !14", "call void @f(), !dbg !99"] {
+            assert!(frames(instruction).is_empty(), "{instruction}");
+        }
+    }
+}

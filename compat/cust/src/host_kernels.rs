@@ -1,0 +1,108 @@
+//! [`HostKernels`]: what a module is on the emulated device, which runs no PTX.
+//!
+//! Each kernel of `cuda_std` in the program has a host form, the same Rust source compiled for the CPU. A module of PTX has
+//! those whose names are entries of the PTX. A kernel crate is part of the program when the host crate depends on it and
+//! uses something of it; `use my_kernels as _;` is enough.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use cust_core::__private::{CUDA_STD_KERNELS, KernelSpec};
+use warpsmith_runtime::{Device, Function, GpuImage};
+
+use crate::error::{CudaError, CudaResult, explained};
+
+/// What to do when there are none.
+const REMEDY: &str = "the emulated device runs no PTX, it runs kernels from their Rust source: add the kernel crate to the \
+                      host crate's [dependencies], and write `use KERNEL_CRATE as _;`";
+
+/// The kernels of a module of PTX, on the emulated device.
+#[derive(Debug)]
+pub(crate) struct HostKernels {
+    device: Device,
+    /// The entries of the PTX; `None` for PTX that was not compiled, which may have any.
+    entries: Option<BTreeSet<String>>,
+}
+
+impl HostKernels {
+    /// Those of PTX; `None` is PTX that was not compiled for lack of a toolchain.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotSupported`] when the program has none of them.
+    pub(crate) fn new(device: Device, ptx: Option<&str>) -> CudaResult<Self> {
+        let entries = ptx.map(entries);
+        let has = |kernel: &&KernelSpec| entries.as_ref().is_none_or(|names| names.contains(kernel.symbol));
+        if !kernels().any(|kernel| has(&kernel)) {
+            return Err(explained(
+                CudaError::NotSupported,
+                format!("the program has no kernel of this PTX: {REMEDY}"),
+            ));
+        }
+        Ok(Self { device, entries })
+    }
+
+    /// A kernel by its name.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotFound`]; [`CudaError::InvalidSource`] when several packages have one of this name.
+    pub(crate) fn function(&self, name: &str) -> CudaResult<Function> {
+        let not_found = |text: String| Err(explained(CudaError::NotFound, text));
+        if let Some(entries) = &self.entries
+            && !entries.contains(name)
+        {
+            let names: Vec<&str> = entries.iter().map(String::as_str).collect();
+            return not_found(format!("the PTX has no kernel `{name}`, but {}", names.join(", ")));
+        }
+        let mut found = kernels().filter(|kernel| kernel.symbol == name);
+        let Some(kernel) = found.next() else {
+            return not_found(format!("the program has no kernel `{name}`: {REMEDY}"));
+        };
+        if let Some(other) = found.find(|other| other.package != kernel.package) {
+            let packages = format!("{} and {}", kernel.package, other.package);
+            let text = format!(
+                "both {packages} have a kernel `{name}`: rename one, the emulated device knows kernels by name"
+            );
+            return Err(explained(CudaError::InvalidSource, text));
+        }
+        Ok(self.device.load(image(kernel.package))?.function(kernel)?)
+    }
+}
+
+fn kernels() -> impl Iterator<Item = &'static KernelSpec> {
+    CUDA_STD_KERNELS.iter().map(|kernel| kernel())
+}
+
+/// The names of the kernels in PTX.
+fn entries(ptx: &str) -> BTreeSet<String> {
+    let parts = ptx.split(".entry").skip(1);
+    let name = |part: &str| {
+        part.trim_start()
+            .split(|c: char| !(c.is_alphanumeric() || "_$".contains(c)))
+            .next()
+            .map(str::to_owned)
+    };
+    parts.filter_map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// The image by which the runtime knows the kernels of a package: one without code.
+fn image(package: &'static str) -> &'static GpuImage {
+    static IMAGES: Mutex<BTreeMap<&str, &GpuImage>> = Mutex::new(BTreeMap::new());
+    let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    images.entry(package).or_insert_with(|| {
+        Box::leak(Box::new(GpuImage::without_code(package, "", "its kernels are loaded as PTX")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn entries_are_found_in_ptx() {
+        let ptx = ".version 7.0\n.visible .entry scale(\n\t.param .u64 p0\n)\n{}\n.entry _Z3addPf$1 ()\n// .entry\n.func f()";
+        assert_eq!(Vec::from_iter(entries(ptx)), ["_Z3addPf$1", "scale"]);
+        assert!(entries("").is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! Shared arrays whose lengths come with the launch: `Shared<[T]>` and `DoubleBuffer<[T]>`.
+
+use crate::common::{Args, launch_shared, randoms};
+use gpu_std::atomic::{Atomic, Ordering, scope};
+use gpu_std::prelude::*;
+use gpu_std::{Kernel, ParamKind};
+
+/// Bytes of dynamic shared memory for arrays of these bytes.
+fn bytes(arrays: &[usize]) -> u32 {
+    arrays.iter().map(|bytes| bytes.next_multiple_of(SharedLen::ALIGN) as u32).sum()
+}
+
+#[kernel]
+fn reverse_blocks(data: &[u32], mut tile: Shared<[u32]>, mut out: DisjointMut<u32>) {
+    let first = block::linear_index() * tile.len();
+    let tile = tile.fill(|[i]| data.get(first + i).copied().unwrap_or(u32::MAX));
+    let own = thread::linear_in_block() as usize;
+    if let (Some(out), Some(value)) = (out.get_mut(thread::unique_index()), tile.iter().nth_back(own)) {
+        *out = *value;
+    }
+}
+
+#[test]
+fn the_launch_says_how_long_an_array_is() {
+    for len in [1usize, 2, 31, 32, 33, 100] {
+        let data: Vec<u32> = randoms(3 * len).into_iter().map(|bits| bits as u32).collect();
+        let mut out = vec![0; 3 * len];
+        let args = Args::new().slice(&data).value(len).view(&mut out);
+        let shared = bytes(&[4 * len]);
+        launch_shared::<reverse_blocks>([3, 1, 1], [len as u32, 1, 1], shared, &args).unwrap();
+        let expected = data.chunks(len).flat_map(|part| part.iter().rev()).copied();
+        assert!(out.into_iter().eq(expected), "{len}");
+    }
+}
+
+/// A struct of 12 bytes.
+#[derive(Clone, Copy, KernelType)]
+#[repr(C)]
+struct Point([f32; 3]);
+
+#[kernel(types(T = u8, f64))]
+fn several<T: Scalar>(
+    mut bytes: Shared<[T]>,
+    first: u32,
+    mut fixed: Shared<[u16; 40]>,
+    mut points: Shared<[Point]>,
+    mut rows: Shared<[[u64; 3]]>,
+    mut planes: Shared<[[[u8; 2]; 3]]>,
+    mut sums: DisjointMut<u64, PerBlock>,
+) {
+    let _ = bytes.fill(|[_]| T::ONE);
+    fixed.fill(|[i]| i as u16);
+    points.fill(|[i]| Point([i as f32, 0.0, 1.0]));
+    rows.fill(|[row, column]| 1000 * row as u64 + column as u64);
+    planes.fill(|[plane, row, column]| (100 * plane + 10 * row + column) as u8);
+    // All of them are as they were written when others were.
+    let mut sum = u64::from(first);
+    let bytes = bytes.update(|_, [_]| {});
+    sum += bytes.iter().filter(|byte| **byte == T::ONE).count() as u64;
+    let (points, rows) = (points.update(|_, [_]| {}), rows.update(|_, [_, _]| {}));
+    sum += points.iter().map(|Point([x, y, z])| (*x + *y + *z) as u64).sum::<u64>();
+    sum += rows.iter().flatten().sum::<u64>();
+    sum += planes.update(|_, [_, _, _]| {}).iter().flatten().flatten().map(|x| u64::from(*x)).sum::<u64>();
+    sum += fixed.update(|_, [_]| {}).iter().map(|x| u64::from(*x)).sum::<u64>();
+    if let Some(out) = sums.get_mut(block::unique_index()) {
+        *out = sum;
+    }
+}
+
+#[test]
+fn arrays_of_several_types_lie_apart() {
+    fn check<K: Kernel>(element: usize) {
+        for [a, b, c, d] in [[7usize, 5, 3, 2], [0, 1, 0, 1], [1, 0, 1, 0], [0; 4], [33, 20, 9, 2]] {
+            let shared = bytes(&[element * a, 12 * b, 24 * c, 6 * d]);
+            for threads in [1, 3, 32, 64] {
+                let mut sums = vec![0; 2];
+                let args = Args::new().value(a).value(5u32).value(b).value(c).value(d).view(&mut sums);
+                launch_shared::<K>([2, 1, 1], [threads, 1, 1], shared, &args).unwrap();
+                let points: usize = (0..b).map(|i| i + 1).sum();
+                let rows: usize = (0..c).map(|row| 3000 * row + 3).sum();
+                let planes: usize = (0..d).map(|plane| 600 * plane + 63).sum();
+                let expected = 5 + a + points + rows + planes + 39 * 20;
+                assert_eq!(sums, [expected as u64; 2], "{a} {b} {c} {d} in blocks of {threads}");
+            }
+        }
+    }
+    check::<several<u8>>(1);
+    check::<several<f64>>(8);
+}
+
+#[test]
+fn their_lengths_are_parameters_of_the_launch() {
+    let info = &several::<f64>::spec().info;
+    let params: Vec<_> = info.params.iter().map(|param| (param.name, param.kind, param.size)).collect();
+    assert_eq!(
+        params[..3],
+        [("bytes", ParamKind::Shared, 8), ("first", ParamKind::Value, 4), ("points", ParamKind::Shared, 12)]
+    );
+    assert_eq!((info.static_shared, info.has_dynamic_shared()), (80, true));
+    let info = &scan::spec().info;
+    assert_eq!((info.params[1].kind, info.params[1].size), (ParamKind::Shared, 8));
+    assert_eq!(info.static_shared, 0);
+}
+
+#[kernel]
+fn scan(data: &[u32], mut sums: DoubleBuffer<[u32]>, mut out: DisjointMut<u32>) {
+    let len = sums.len();
+    let first = block::linear_index() * len;
+    sums.fill(|[i]| data.get(first + i).copied().unwrap_or(0));
+    let mut distance = 1;
+    while distance < len {
+        sums.step(|old, [i]| if i < distance { old[i] } else { old[i].wrapping_add(old[i - distance]) });
+        distance *= 2;
+    }
+    let own = thread::linear_in_block() as usize;
+    if let (Some(out), Some(sum)) = (out.get_mut(thread::unique_index()), sums.current().get(own)) {
+        *out = *sum;
+    }
+}
+
+#[test]
+fn pairs_of_arrays_are_read_and_written_in_turn() {
+    for len in [1usize, 2, 5, 64, 100] {
+        let data: Vec<u32> = randoms(2 * len).into_iter().map(|bits| bits as u32).collect();
+        let mut out = vec![0; 2 * len];
+        let args = Args::new().slice(&data).value(len).view(&mut out);
+        launch_shared::<scan>([2, 1, 1], [len as u32, 1, 1], bytes(&[8 * len]), &args).unwrap();
+        let expected = data.chunks(len).flat_map(|part| {
+            part.iter().scan(0u32, |sum, x| {
+                *sum = sum.wrapping_add(*x);
+                Some(*sum)
+            })
+        });
+        assert!(out.into_iter().eq(expected), "{len}");
+    }
+}
+
+#[kernel]
+fn count(data: &[u32], mut bins: Shared<[Atomic<u32, scope::Block>]>, totals: &[Atomic<u32>]) {
+    let len = bins.len();
+    let counted = bins.zeroed();
+    for i in thread::grid_stride(data.len()) {
+        counted[data[i.get()] as usize % len].fetch_add(1, Ordering::Relaxed);
+    }
+    bins.update(|count, [bin]| {
+        totals[bin].fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn atomics_count_in_as_many_bins_as_the_launch_says() {
+    let data: Vec<u32> = randoms(1000).into_iter().map(|bits| bits as u32).collect();
+    for len in [1usize, 7, 64, 300] {
+        let totals = vec![0u32; len];
+        let args = Args::new().slice(&data).value(len).slice(&totals);
+        launch_shared::<count>([3, 1, 1], [32, 1, 1], bytes(&[4 * len]), &args).unwrap();
+        for (bin, total) in totals.into_iter().enumerate() {
+            let expected = data.iter().filter(|x| **x as usize % len == bin).count();
+            assert_eq!(total as usize, expected, "bin {bin} of {len}");
+        }
+    }
+}
+
+#[test]
+fn too_little_shared_memory_is_a_fault() {
+    let data = [1u32; 64];
+    let mut out = vec![0; 64];
+    let args = Args::new().slice(&data).value(64usize).view(&mut out);
+    let fault = launch_shared::<reverse_blocks>([1, 1, 1], [64, 1, 1], 255, &args).unwrap_err();
+    assert!(fault.message().contains("need 256 bytes"), "{fault}");
+    assert!(fault.message().contains("requested 255"), "{fault}");
+}
+
+#[kernel]
+fn returns_early(mut tile: Shared<[u32]>) {
+    if thread::linear_in_block() > 0 {
+        tile.fill(|[_]| 0);
+    }
+}
+
+#[test]
+fn a_thread_that_misses_an_operation_is_reported() {
+    let args = Args::new().value(16usize);
+    let fault = launch_shared::<returns_early>([1, 1, 1], [8, 1, 1], 64, &args).unwrap_err();
+    assert!(fault.message().contains("Shared::fill"), "{fault}");
+}
+
+#[kernel]
+fn out_of_range(mut tile: Shared<[u32]>) {
+    let tile = tile.zeroed();
+    let _ = core::hint::black_box(tile[tile.len()]);
+}
+
+#[test]
+fn an_index_beyond_the_length_is_a_panic() {
+    let args = Args::new().value(16usize);
+    let fault = launch_shared::<out_of_range>([1, 1, 1], [8, 1, 1], 64, &args).unwrap_err();
+    assert!(fault.message().contains("the len is 16 but the index is 16"), "{fault}");
+}

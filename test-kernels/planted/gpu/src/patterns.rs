@@ -1,0 +1,404 @@
+//! Known algorithms with one line missing or wrong.
+
+use gpu_std::atomic::{Atomic, Ordering, fence, scope};
+use gpu_std::prelude::*;
+
+fn own() -> usize {
+    thread::linear_in_block() as usize
+}
+
+fn global() -> usize {
+    thread::unique_index().get()
+}
+
+unsafe fn at<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32> {
+    unsafe { Atomic::from_ptr(data.add(index)) }
+}
+
+/// A reduction by halves whose barrier is behind the loop.
+#[kernel]
+unsafe fn reduction_without_barrier(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(1);
+        thread::sync_threads();
+        let mut distance = 32;
+        while distance > 0 {
+            if own() < distance {
+                let other = tile.add(own() + distance).read(); //~
+                tile.add(own()).write(tile.add(own()).read() + other); //~
+            }
+            distance /= 2;
+        }
+        thread::sync_threads();
+        out.add(own()).write(tile.read());
+    }
+}
+
+/// The last rounds of a reduction synchronise half of the lanes that take part.
+#[kernel]
+unsafe fn reduction_with_wrong_mask(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(1); //~
+        let mut distance = 16;
+        while distance > 0 {
+            if own() % 32 < 16 {
+                warp::sync_warp(0x0000_ffff);
+            }
+            let other = tile.add(own() ^ distance).read(); //~
+            if own() % 32 < 16 {
+                warp::sync_warp(0x0000_ffff);
+            }
+            tile.add(own()).write(tile.add(own()).read() + other); //~
+            distance /= 2;
+        }
+        out.add(own()).write(tile.read()); //~
+    }
+}
+
+/// A scan with two buffers whose barrier is in every other round.
+#[kernel]
+unsafe fn scan_with_half_the_barriers(out: *mut u32) {
+    let tiles = shared_array![u32; 128];
+    unsafe {
+        tiles.add(own()).write(1);
+        thread::sync_threads();
+        for round in 0..6usize {
+            let (from, to) = (round % 2 * 64, (round + 1) % 2 * 64);
+            let distance = 1 << round;
+            let add = if own() >= distance { tiles.add(from + own() - distance).read() } else { 0 }; //~
+            tiles.add(to + own()).write(tiles.add(from + own()).read() + add); //~
+            if round % 2 == 1 {
+                thread::sync_threads();
+            }
+        }
+        out.add(own()).write(tiles.add(own()).read());
+    }
+}
+
+/// A stencil whose halo is loaded behind the barrier.
+#[kernel]
+unsafe fn late_halo(data: *mut u32) {
+    let tile = shared_array![u32; 66];
+    unsafe {
+        tile.add(own() + 1).write(data.add(own()).read());
+        thread::sync_threads();
+        if own() == 0 {
+            tile.write(1); //~
+            tile.add(65).write(1); //~
+        }
+        let sum = tile.add(own()).read() + tile.add(own() + 2).read(); //~
+        data.add(64 + own()).write(sum);
+    }
+}
+
+/// A histogram of the block is added to that of the grid before all threads have counted.
+#[kernel]
+unsafe fn early_histogram(bins: *mut u32) {
+    let counts = shared_array![u32; 16];
+    unsafe {
+        if own() < 16 {
+            counts.add(own()).write(0);
+        }
+        thread::sync_threads();
+        let count = Atomic::<u32, scope::Block>::from_ptr(counts.add(own() % 16));
+        count.fetch_add(1, Ordering::Relaxed); //~
+        if own() < 16 {
+            at(bins, own()).fetch_add(counts.add(own()).read(), Ordering::Relaxed); //~
+        }
+    }
+}
+
+/// A histogram whose counts are set to zero without a barrier before the first is counted.
+#[kernel]
+unsafe fn late_clearing(bins: *mut u32) {
+    let counts = shared_array![u32; 16];
+    unsafe {
+        if own() < 16 {
+            counts.add(own()).write(0); //~
+        }
+        let count = Atomic::<u32, scope::Block>::from_ptr(counts.add((own() + 5) % 16));
+        count.fetch_add(1, Ordering::Relaxed); //~
+        thread::sync_threads();
+        if own() < 16 {
+            at(bins, own()).fetch_add(counts.add(own()).read(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A transposed tile is read in the other direction without a barrier.
+#[kernel]
+unsafe fn transposed_too_early(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    let (row, column) = (own() / 8, own() % 8);
+    unsafe {
+        tile.add(row * 8 + column).write(own() as u32); //~
+        out.add(own()).write(tile.add(column * 8 + row).read()); //~
+    }
+}
+
+/// The tiles of a product are overwritten while others still multiply.
+#[kernel]
+unsafe fn product_without_second_barrier(data: *mut u32) {
+    let (a, b) = (shared_array![u32; 64], shared_array![u32; 64]);
+    let (row, column) = (own() / 8, own() % 8);
+    let mut sum = 0;
+    unsafe {
+        for step in 0..3 {
+            a.add(own()).write(data.add(own()).read() + step); //~
+            b.add(own()).write(data.add(64 + own()).read()); //~
+            thread::sync_threads();
+            for i in 0..8 {
+                sum += a.add(row * 8 + i).read() * b.add(i * 8 + column).read(); //~
+            }
+        }
+        data.add(128 + own()).write(sum);
+    }
+}
+
+/// A step of a bitonic sort writes both of a pair, in both of its threads.
+#[kernel]
+unsafe fn bitonic_by_both(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write((own() as u32 * 37) % 64);
+        thread::sync_threads();
+        let other = own() ^ 8;
+        let pair = [tile.add(own().min(other)).read(), tile.add(own().max(other)).read()]; //~
+        tile.add(own().min(other)).write(pair[0].min(pair[1])); //~
+        tile.add(own().max(other)).write(pair[0].max(pair[1])); //~
+        thread::sync_threads();
+        out.add(own()).write(tile.add(own()).read());
+    }
+}
+
+/// The largest of all is kept by the thread that finds a larger one.
+#[kernel]
+unsafe fn plain_shared_maximum(out: *mut u32) {
+    let largest = shared_array![u32; 1];
+    unsafe {
+        if own() == 0 {
+            largest.write(0);
+        }
+        thread::sync_threads();
+        let value = largest.read(); //~
+        if value < own() as u32 {
+            largest.write(own() as u32); //~
+        }
+        thread::sync_threads();
+        out.add(own()).write(largest.read());
+    }
+}
+
+/// The flag that a buffer is empty again is waited for relaxed, before the buffer is written anew.
+#[kernel]
+unsafe fn buffer_overwritten(out: *mut u32) {
+    let (flags, buffer) = (shared_array![u32; 2], shared_array![u32; 1]);
+    unsafe {
+        if own() == 0 {
+            flags.write(0);
+            flags.add(1).write(1);
+        }
+        thread::sync_threads();
+        let [full, empty] = [0, 1].map(|i| Atomic::<u32, scope::Block>::from_ptr(flags.add(i)));
+        for round in 1..4 {
+            if own() == 0 {
+                while empty.load(Ordering::Relaxed) != round {}
+                buffer.write(round); //~
+                full.store(round, Ordering::Release);
+            } else if own() == 32 {
+                while full.load(Ordering::Acquire) != round {}
+                out.add(round as usize).write(buffer.read()); //~
+                empty.store(round + 1, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// A thread waits for a flag that is no atomic; it gives up, so that it ends.
+#[kernel]
+unsafe fn plain_flag(out: *mut u32) {
+    let flag = shared_array![u32; 1];
+    unsafe {
+        if own() == 0 {
+            flag.write(0);
+        }
+        thread::sync_threads();
+        if own() == 0 {
+            flag.write_volatile(1); //~
+        } else if own() == 32 {
+            let mut tries = 0;
+            let mut seen = 0;
+            while seen == 0 && tries < 10 {
+                seen = flag.read_volatile(); //~
+                tries += 1;
+            }
+            out.write(tries);
+        }
+    }
+}
+
+/// A lock by tickets, whose holder is served in the scope of its block.
+#[kernel]
+unsafe fn narrow_tickets(data: *mut u32) {
+    if own() == 0 {
+        unsafe {
+            let ticket = at(data, 0).fetch_add(1, Ordering::Relaxed);
+            let served = Atomic::<u32, scope::Block>::from_ptr(data.add(1));
+            while served.load(Ordering::Acquire) != ticket {} //~
+            data.add(2).write(data.add(2).read() + 1); //~
+            served.fetch_add(1, Ordering::Release); //~
+        }
+    }
+}
+
+/// A scan that looks back: the block before says relaxed that its sum is there.
+#[kernel(cooperative)]
+unsafe fn look_back_relaxed(data: *mut u32) {
+    if own() == 0 {
+        let index = block::linear_index();
+        unsafe {
+            let mut sum = 1;
+            if index > 0 {
+                while at(data, index - 1).load(Ordering::Relaxed) == 0 {}
+                sum += data.add(16 + index - 1).read(); //~
+            }
+            data.add(16 + index).write(sum); //~
+            at(data, index).store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A queue: the place is taken by an atomic, and what is in it is read without asking whether it is there.
+#[kernel]
+unsafe fn queue_without_flags(data: *mut u32) {
+    if own() == 0 {
+        unsafe {
+            let place = at(data, 0).fetch_add(1, Ordering::AcqRel) as usize;
+            data.add(16 + place).write(1); //~
+            let last = at(data, 0).load(Ordering::Acquire) as usize - 1;
+            data.add(32 + place).write(data.add(16 + (last + 3) % 4).read()); //~
+        }
+    }
+}
+
+/// One lane counts for its warp, without an atomic.
+#[kernel]
+unsafe fn warp_aggregated_plainly(data: *mut u32) {
+    let lanes = warp::ballot(u32::MAX, global() % 3 == 0).count_ones();
+    if own() % 32 == 0 {
+        unsafe { *data += lanes }; //~
+    }
+}
+
+/// The last block adds up parts that all threads of the others wrote, of which one made the fence.
+#[kernel]
+unsafe fn last_block_without_barrier(data: *mut u32) {
+    let is_last = shared_array![bool; 1];
+    unsafe {
+        data.add(16 + global()).write(1); //~
+        if own() == 0 {
+            fence::<scope::Device>(Ordering::AcqRel);
+            is_last.write(at(data, 0).fetch_add(1, Ordering::Relaxed) == 3);
+            fence::<scope::Device>(Ordering::AcqRel);
+        }
+        thread::sync_threads();
+        if is_last.read() {
+            data.add(300 + own()).write(data.add(16 + own() * 4).read()); //~
+        }
+    }
+}
+
+/// Blocks of a cluster read each other's shared memory before it is written.
+#[kernel]
+unsafe fn cluster_reads_early(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(own() as u32); //~
+        thread::sync_threads();
+        let other = cluster::map_shared(tile, cluster::block_rank() ^ 1);
+        let value = other.add(own()).read(); //~
+        out.add(global()).write(value);
+        cluster::sync();
+    }
+}
+
+/// A block of a cluster writes what the other one still reads.
+#[kernel]
+unsafe fn cluster_overwrites(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(1);
+        cluster::sync();
+        let other = cluster::map_shared(tile, cluster::block_rank() ^ 1);
+        let value = other.add(own()).read(); //~
+        tile.add(own()).write(value + 1); //~
+        cluster::sync();
+        out.add(global()).write(tile.add(own()).read());
+    }
+}
+
+/// A block past the end of the other block's shared array.
+#[kernel]
+unsafe fn past_shared_of_cluster(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(1);
+        cluster::sync();
+        let other = cluster::map_shared(tile, cluster::block_rank() ^ 1);
+        let value = other.add(own() + 1).read(); //~
+        cluster::sync();
+        out.add(global()).write(value);
+    }
+}
+
+/// A shuffle with a mask that names lanes which take the other branch.
+#[kernel]
+unsafe fn shuffle_in_branch(out: *mut u32) {
+    let mut value = own() as u32;
+    if own() % 32 < 20 {
+        value = warp::shuffle_xor(u32::MAX, value, 1);
+    }
+    unsafe { out.add(global()).write(value) };
+}
+
+/// Lanes call with different masks.
+#[kernel]
+unsafe fn different_masks(out: *mut u32) {
+    let mask = if own() % 32 == 7 { 0x0000_00ff } else { u32::MAX };
+    let sum = warp::shuffle_down(mask, own() as u32, 1);
+    unsafe { out.add(global()).write(sum) };
+}
+
+/// Every other double word begins in the middle of one.
+#[kernel]
+unsafe fn misaligned_double_words(data: *mut u32) {
+    unsafe { data.add(3 * own()).cast::<u64>().write(1) }; //~
+}
+
+cases! {
+    reduction_without_barrier: Access(Race), Some(Racecheck), ONE_BLOCK;
+    reduction_with_wrong_mask: Access(Race), Some(Racecheck), ONE_BLOCK;
+    scan_with_half_the_barriers: Access(Race), Some(Racecheck), ONE_BLOCK;
+    late_halo: Access(Race), Some(Racecheck), ONE_BLOCK;
+    early_histogram: Access(Race), Some(Racecheck), ONE_BLOCK;
+    late_clearing: Access(Race), Some(Racecheck), ONE_BLOCK;
+    transposed_too_early: Access(Race), Some(Racecheck), ONE_BLOCK;
+    product_without_second_barrier: Access(Race), Some(Racecheck), blocks(1, 64, &[zeros(4096)]);
+    bitonic_by_both: Access(Race), Some(Racecheck), ONE_BLOCK;
+    plain_shared_maximum: Access(Race), Some(Racecheck), ONE_BLOCK;
+    plain_flag: Access(Race), Some(Racecheck), ONE_BLOCK;
+    buffer_overwritten: Access(Race), None, ONE_BLOCK;
+    narrow_tickets: Access(NarrowScope), None, FOUR_BLOCKS;
+    look_back_relaxed: Access(Race), None, FOUR_BLOCKS;
+    queue_without_flags: Access(Race), None, FOUR_BLOCKS;
+    warp_aggregated_plainly: Access(Race), None, FOUR_BLOCKS;
+    last_block_without_barrier: Access(Race), None, FOUR_BLOCKS;
+    cluster_reads_early: Access(Race), None, FOUR_BLOCKS.in_clusters();
+    cluster_overwrites: Access(Race), None, FOUR_BLOCKS.in_clusters();
+    past_shared_of_cluster: Access(OutOfBounds), Some(Memcheck), FOUR_BLOCKS.in_clusters();
+    shuffle_in_branch: Collective("mask"), Some(Synccheck), FOUR_BLOCKS;
+    different_masks: Collective("mask"), Some(Synccheck), FOUR_BLOCKS;
+    misaligned_double_words: Access(Misaligned), Some(Memcheck), blocks(1, 64, &[zeros(1024)]);
+}

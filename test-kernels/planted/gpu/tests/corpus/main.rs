@@ -1,0 +1,37 @@
+//! The whole corpus on the emulated device, in a program that `warpsmith check` builds: `cargo xtask check-kernels`. Without it
+//! there is nothing here.
+//!
+//! What is found has to be of the kind that the table says, at lines of that kernel that end in `//~` alone, whatever the order
+//! of blocks and threads.
+#![cfg(warpsmith_check)]
+
+mod launches;
+mod verify;
+
+use planted_gpu::case::Found;
+
+fn verify(is_wanted: fn(Found) -> bool) {
+    let cases: Vec<_> = planted_gpu::cases().filter(|case| is_wanted(case.found)).collect();
+    let wrong: Vec<String> = cases.iter().filter_map(|case| verify::verify(case).err()).collect();
+    assert!(!cases.is_empty());
+    assert!(wrong.is_empty(), "{} of {} kernels:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    verify(|found| found != Found::Nothing);
+}
+
+#[test]
+fn nothing_is_found_in_clean_kernels() {
+    verify(|found| found == Found::Nothing);
+}
+
+#[test]
+fn kernels_have_different_names() {
+    let mut names: Vec<&str> = planted_gpu::cases().map(|case| case.name()).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
