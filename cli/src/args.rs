@@ -43,6 +43,8 @@ pub enum Command {
     New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
+    /// Show what took the time in a trace, and why devices were idle; or convert it
+    Trace(TraceArgs),
 }
 
 /// `warpsmith check`.
@@ -154,6 +156,36 @@ pub struct MemoryArgs {
     /// Columns to fill [default: those of the terminal, else 100]
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<u16>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `warpsmith trace`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Traces of Warpsmith and of PyTorch's profiler are read, compressed or not; the content of the file decides. \
+                  With --perfetto or --chrome the trace is written there, and nothing is printed.\n\n\
+                  Examples: warpsmith trace train.pftrace; warpsmith trace new.pftrace --diff old.pftrace; \
+                  warpsmith trace torch.json.gz --perfetto torch.pftrace\n\n\
+                  Exit code 1 when the file is damaged; what stands before the damage is shown."
+)]
+pub struct TraceArgs {
+    /// The file of a trace
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Show what changed since the trace OLD
+    #[arg(long, value_name = "OLD")]
+    pub diff: Option<PathBuf>,
+    /// Rows of each table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+    /// Write the trace in Perfetto's format
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
+    pub perfetto: Option<PathBuf>,
+    /// Write the trace as JSON for Chrome's viewer and PyTorch's tools; compressed when OUT ends in .gz
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
+    pub chrome: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,

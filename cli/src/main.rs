@@ -18,6 +18,7 @@ mod memory_view;
 mod new;
 mod occupancy;
 mod setup;
+mod trace;
 mod visibility;
 
 use std::process::ExitCode;
@@ -46,5 +47,6 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),
         Command::Setup => setup::run(),
+        Command::Trace(args) => trace::run(&args),
     })
 }

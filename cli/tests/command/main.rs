@@ -5,4 +5,5 @@ mod checked_project;
 mod commands;
 mod new;
 mod shared;
+mod traces;
 mod tuning;

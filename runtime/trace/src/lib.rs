@@ -56,4 +56,4 @@ pub use self::record::{
 };
 pub use self::sink::Sink;
 pub use self::summary::Summary;
-pub use self::trace::{Opened, Trace, read_into};
+pub use self::trace::{FileFormat, Opened, Trace, convert, read_into};

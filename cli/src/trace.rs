@@ -1,0 +1,83 @@
+//! `warpsmith trace`: what took the time in a trace, and conversion to another format.
+
+use std::path::Path;
+
+use serde::Serialize;
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{print, print_json};
+use warpsmith_trace::summary::{Diff, Summary};
+use warpsmith_trace::{Damage, FileFormat, Trace, TraceError, convert};
+
+use crate::args::TraceArgs;
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    trace: String,
+    /// Where the file is damaged, if it is.
+    damage: Option<String>,
+    #[serde(flatten)]
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Summary(&'a Summary),
+    Diff { old: String, diff: &'a Diff },
+}
+
+/// Prints the tables of a trace or what changed, or converts it.
+pub fn run(args: &TraceArgs) -> Result<(), Failure> {
+    if args.perfetto.is_some() || args.chrome.is_some() {
+        let perfetto = args.perfetto.iter().map(|out| (out, FileFormat::Perfetto));
+        let mut damage = None;
+        for (out, format) in perfetto.chain(args.chrome.iter().map(|out| (out, FileFormat::Chrome))) {
+            damage = convert(&args.file, out, format).map_err(unusable)?;
+        }
+        return complain(&args.file, damage, "written");
+    }
+    let (summary, damage) = read(&args.file)?;
+    let (old, old_damage) = match &args.diff {
+        Some(old) => {
+            let (summary, damage) = read(old)?;
+            (Some((old, summary)), damage)
+        }
+        None => (None, None),
+    };
+    let diff = old.as_ref().map(|(path, old)| (path, summary.since(old)));
+    if args.json {
+        let content = match &diff {
+            Some((path, diff)) => Content::Diff { old: path.display().to_string(), diff },
+            None => Content::Summary(&summary),
+        };
+        let trace = args.file.display().to_string();
+        let document = Document { schema: 1, trace, damage: damage.as_ref().map(Damage::to_string), content };
+        let text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
+        print_json(&text)?;
+    } else {
+        print(&diff.map_or_else(|| summary.text(args.top), |(_, diff)| diff.text(args.top)))?;
+    }
+    complain(&args.file, damage, "shown")?;
+    args.diff.as_ref().map_or(Ok(()), |old| complain(old, old_damage, "shown"))
+}
+
+fn read(path: &Path) -> Result<(Summary, Option<Damage>), Failure> {
+    let opened = Trace::read(path).map_err(unusable)?;
+    Ok((opened.trace.summary(), opened.damage))
+}
+
+fn unusable(error: TraceError) -> Failure {
+    Failure::Use(error.to_string())
+}
+
+fn complain(path: &Path, damage: Option<Damage>, done: &str) -> Result<(), Failure> {
+    match damage {
+        Some(damage) => Err(Failure::Failed(format!(
+            "the trace {} {damage}; what stands before is {done}",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,100 @@
+//! `warpsmith trace`, on a trace as PyTorch's profiler writes it.
+
+use crate::shared::{Run, command, folder, run};
+
+const KINETO: &str = include_str!("../../../runtime/trace/tests/trace/kineto.json");
+
+/// Runs `warpsmith trace` in a folder with `trace.json`, and what commands before it left there.
+fn trace(content: &[u8], commands: &[&[&str]]) -> Run {
+    let folder = folder();
+    std::fs::write(folder.join("trace.json"), content).unwrap();
+    let mut outputs = commands.iter().map(|args| command(&folder, &["trace"]).args(*args).output().unwrap());
+    let last = outputs.by_ref().last().unwrap();
+    Run { folder, output: last }
+}
+
+#[test]
+fn trace_shows_its_tables() {
+    let run = trace(KINETO.as_bytes(), &[&["trace.json"]]);
+    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
+    let text = run.stdout();
+    for words in [
+        "NVIDIA H200",
+        "triton_poi_fused_0",
+        "20.00 us",
+        "copy host to device",
+        "16.4",
+        "aten::mm",
+        "cudaLaunchKernel",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn trace_as_json_has_the_same_numbers() {
+    let document = trace(KINETO.as_bytes(), &[&["trace.json", "--json"]]).json();
+    assert_eq!((&document["schema"], &document["damage"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!(document["kernels"][0]["total"], 20_000);
+    assert_eq!(document["devices"][0]["compute"], 32_875);
+}
+
+#[test]
+fn conversions_keep_what_is_in_a_trace() {
+    let convert: &[&str] = &["trace.json", "--perfetto", "trace.pftrace", "--chrome", "again.json.gz"];
+    let original = trace(KINETO.as_bytes(), &[&["trace.json", "--json"]]).json();
+    for name in ["trace.pftrace", "again.json.gz"] {
+        let run = trace(KINETO.as_bytes(), &[convert, &[name, "--json"]]);
+        assert_eq!(run.stderr(), "");
+        let document = run.json();
+        for table in
+            ["records", "span", "devices", "streams", "kernels", "transfers", "ranges", "calls", "launches"]
+        {
+            assert_eq!(document[table], original[table], "{name} {table}");
+        }
+    }
+}
+
+#[test]
+fn a_difference_is_shown() {
+    let faster = KINETO.replace("\"dur\": 20.000", "\"dur\": 10.000");
+    let folder = folder();
+    std::fs::write(folder.join("old.json"), KINETO).unwrap();
+    std::fs::write(folder.join("new.json"), faster).unwrap();
+    let output = command(&folder, &["trace", "new.json", "--diff", "old.json"]).output().unwrap();
+    let run = Run { folder, output };
+    assert!(run.stdout().contains("-50.0 %"), "{}", run.stdout());
+}
+
+#[test]
+fn a_damaged_trace_shows_what_it_holds() {
+    let run = trace(&KINETO.as_bytes()[..3000], &[&["trace.json"]]);
+    assert_eq!(run.code(), Some(1));
+    assert!(run.stdout().contains("cudaLaunchKernel"), "{}", run.stdout());
+    assert!(
+        run.stderr().contains("trace.json is damaged at byte 3000: it is cut off there"),
+        "{}",
+        run.stderr()
+    );
+    assert_eq!(run.stderr().lines().count(), 1);
+}
+
+#[test]
+fn trace_refuses_other_files_in_one_line() {
+    for (content, words) in
+        [(&b"hello"[..], "is no trace"), (b"", "is empty"), (b"{\"a\": 1}", "no `traceEvents`")]
+    {
+        for args in [&["trace.json"][..], &["trace.json", "--perfetto", "out"]] {
+            let run = trace(content, &[args]);
+            assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
+            assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());
+            assert!(!run.folder.join("out").exists());
+        }
+    }
+    let missing = run(&["trace", "no-such-file"]);
+    assert_eq!(missing.code(), Some(2));
+    assert!(missing.stderr().contains("no-such-file is not there"), "{}", missing.stderr());
+    let same = trace(KINETO.as_bytes(), &[&["trace.json", "--chrome", "./trace.json"]]);
+    assert!(same.stderr().contains("into itself"), "{}", same.stderr());
+    assert_eq!(std::fs::read_to_string(same.folder.join("trace.json")).unwrap(), KINETO);
+}
