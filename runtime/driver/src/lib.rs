@@ -19,6 +19,7 @@ macro_rules! handle {
     };
 }
 
+pub mod activity;
 pub mod check;
 mod code;
 pub mod cuda;
@@ -34,6 +35,7 @@ use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
+use self::activity::ActivityDriver;
 use self::check::{FindingScope, Findings};
 pub use self::code::CodeDriver;
 pub use self::error::{DriverError, Result};
@@ -327,7 +329,7 @@ pub struct LibraryCalls {
 ///
 /// An error of a call promises nothing about work that was enqueued before it.
 pub unsafe trait Driver:
-    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + Send + Sync + Debug
+    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + Send + Sync + Debug
 {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;

@@ -8,6 +8,7 @@
 //! the device's default pool is neither used nor changed. Calls from inside a host function are refused before they
 //! reach the driver, which must not be called there.
 
+mod activity;
 mod call;
 mod context;
 mod graph;

@@ -27,6 +27,7 @@
 //! With [`EmulatedDriverBuilder::unbacked`] it allocates any amount of addresses without backing memory.
 
 mod action;
+mod activity;
 mod address_space;
 mod builder;
 mod calls;

@@ -1,0 +1,257 @@
+//! What devices did and when: records of kernels, copies, waits and driver calls, for a profiler.
+//!
+//! A driver records between [`ActivityDriver::activity_start`] and [`ActivityDriver::activity_stop`], once at a time in a
+//! process. Records go to an [`ActivitySink`], on threads of the driver's and in no particular order. All times are
+//! nanoseconds of [`ActivityDriver::activity_now`]: since 1970 for real devices, from 0 with simulated time.
+//!
+//! A correlation is a number that ties work on a device to the call that enqueued it. All nodes of one launch of a graph have
+//! the correlation of the launch. 0 is none.
+
+use std::sync::Arc;
+
+use crate::{Context, DriverError, StreamHandle};
+
+/// The result of a call that concerns recording.
+pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
+
+/// Takes the records of a driver. It is called from several threads, and calls no driver.
+pub trait ActivitySink: Send + Sync {
+    /// Takes a record.
+    fn record(&self, activity: &Activity<'_>);
+}
+
+/// What is to be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActivityOptions {
+    /// Where records of a CUDA device come from; without effect on the emulated device.
+    pub source: ActivitySource,
+    /// Whether driver calls that enqueue nothing are recorded too.
+    pub all_calls: bool,
+    /// Bytes of host memory for records that were not taken yet; when they are full, records are dropped and counted.
+    pub memory: usize,
+}
+
+impl Default for ActivityOptions {
+    fn default() -> Self {
+        Self { source: ActivitySource::Best, all_calls: false, memory: 256 << 20 }
+    }
+}
+
+/// Where the records of CUDA devices come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActivitySource {
+    /// CUPTI, or events where it cannot be used.
+    Best,
+    /// CUPTI alone.
+    Cupti,
+    /// Events before and after each operation. They add some microseconds to each, and record nothing inside graphs.
+    Events,
+}
+
+/// What records now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActivityStarted {
+    /// What the records come from, for example `CUPTI 13.0` or `events`.
+    pub source: String,
+    /// Why it is not the best source, with the remedy.
+    pub without_cupti: Option<ActivityError>,
+}
+
+/// What became of the records of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ActivityLoss {
+    /// Records that were dropped, because buffers were full.
+    pub dropped: u64,
+    /// Records without times.
+    pub zero_time: u64,
+    /// Buffers that were refused, because [`ActivityOptions::memory`] was used up; the driver counts their records as dropped.
+    pub refused_buffers: u64,
+}
+
+/// Where work ran, and what enqueued it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ActivityPlace {
+    /// The ordinal of the device.
+    pub device: u32,
+    /// The number of the stream: see [`ActivityDriver::activity_stream`].
+    pub stream: u32,
+    /// Of the call that enqueued it.
+    pub correlation: u64,
+    /// The executable graph it is a node of; 0 for none.
+    pub graph: u32,
+    /// The node, unique in the process; larger for nodes that were made later; 0 for none.
+    pub node: u64,
+}
+
+/// The kind of a copy or memset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum ActivityTransfer {
+    Unknown,
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+    /// From this device to that one or back.
+    PeerToPeer {
+        peer: u32,
+    },
+    HostToHost,
+    Memset,
+}
+
+/// What waited for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum ActivityWait {
+    HostForDevice,
+    HostForStream,
+    HostForEvent,
+    StreamForEvent,
+}
+
+/// A record.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Activity<'a> {
+    /// A kernel ran.
+    Kernel {
+        /// When it began.
+        start: u64,
+        /// When it ended.
+        end: u64,
+        /// Where.
+        place: ActivityPlace,
+        /// Its symbol.
+        symbol: &'a str,
+        /// Blocks in x, y and z.
+        grid: [u32; 3],
+        /// Threads of a block in x, y and z.
+        block: [u32; 3],
+        /// Registers of a thread.
+        registers: u32,
+        /// Static shared memory of a block in bytes.
+        static_shared: u32,
+        /// Dynamic shared memory of a block in bytes.
+        dynamic_shared: u32,
+    },
+    /// A copy or a memset ran.
+    Transfer {
+        /// When it began.
+        start: u64,
+        /// When it ended.
+        end: u64,
+        /// Where.
+        place: ActivityPlace,
+        /// What it did.
+        kind: ActivityTransfer,
+        /// Bytes that were written.
+        bytes: u64,
+    },
+    /// Something waited.
+    Wait {
+        /// When it began.
+        start: u64,
+        /// When it ended.
+        end: u64,
+        /// The stream that was waited for, or that waits; without meaning for waits for a device.
+        place: ActivityPlace,
+        /// What waited for what.
+        kind: ActivityWait,
+    },
+    /// A thread called the driver.
+    Call {
+        /// When it began.
+        start: u64,
+        /// When it returned.
+        end: u64,
+        /// The thread, by the system's number.
+        thread: u64,
+        /// Of what it enqueued.
+        correlation: u64,
+        /// The driver's function.
+        function: &'a str,
+    },
+    /// A call was made inside a part of the program: see [`ActivityDriver::activity_push`].
+    Inside {
+        /// Of the call.
+        correlation: u64,
+        /// The number of the part.
+        id: u64,
+    },
+    /// The driver or the recorder did something that takes the program's time.
+    Overhead {
+        /// When it began.
+        start: u64,
+        /// When it ended.
+        end: u64,
+        /// What it was, for example `lazy function load`.
+        what: &'a str,
+    },
+}
+
+/// Why devices cannot be recorded, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActivityError {
+    /// A recording goes on in this process.
+    #[error("a profiler records already; stop it first")]
+    Recording,
+    /// The driver has no recorder.
+    #[error("this driver records nothing")]
+    Unsupported,
+    /// A driver call failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// The part of a driver that records what its devices do.
+pub trait ActivityDriver {
+    /// Begins to record what all devices of the driver do.
+    ///
+    /// # Errors
+    /// [`ActivityError`], which names the cause and the remedy. With [`ActivitySource::Best`] a missing CUPTI is no error.
+    fn activity_start(
+        &self,
+        _options: &ActivityOptions,
+        _sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<ActivityStarted> {
+        Err(ActivityError::Unsupported)
+    }
+
+    /// Hands the records of all work that has run to the sink. The caller has synchronised what it wants to see.
+    ///
+    /// # Errors
+    /// Whatever the recorder reports; what it had is handed over all the same.
+    fn activity_flush(&self) -> ActivityResult<()> {
+        Ok(())
+    }
+
+    /// Ends recording, after a flush. The sink gets nothing any more when it returns.
+    ///
+    /// # Errors
+    /// As [`Self::activity_flush`]; recording has ended all the same.
+    fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
+        Ok(ActivityLoss::default())
+    }
+
+    /// The clock of the records, in nanoseconds.
+    fn activity_now(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |since| since.as_nanos() as u64)
+    }
+
+    /// The number of a stream in records.
+    ///
+    /// # Errors
+    /// Whatever the recorder reports.
+    fn activity_stream(&self, _context: Context, stream: StreamHandle) -> ActivityResult<u32> {
+        Ok(stream.0 as u32)
+    }
+
+    /// Calls that this thread makes from now on are [inside](Activity::Inside) the part of the program that has this number,
+    /// until [`Self::activity_pop`]. Parts nest; the innermost is recorded.
+    fn activity_push(&self, _id: u64) {}
+
+    /// Ends what [`Self::activity_push`] began last on this thread.
+    fn activity_pop(&self) {}
+}
