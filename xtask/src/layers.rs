@@ -52,6 +52,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chrome",
             "trace",
             "summary",
+            "html",
+            "convert",
         ],
     ),
     (
