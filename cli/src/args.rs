@@ -43,6 +43,8 @@ pub enum Command {
     New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
+    /// Run a program with its profiler on, and show what took the time
+    Profile(ProfileArgs),
     /// Show what took the time in a trace, and why devices were idle; make a page of it; or convert it
     Trace(TraceArgs),
 }
@@ -159,6 +161,33 @@ pub struct MemoryArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// `warpsmith profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The program and what it starts find WARPSMITH_PROFILE in their environment; each process that opens a \
+                  device writes a trace when it ends. Where several do, the name of each file has the number of its \
+                  process. The program gets signals as if it ran alone.\n\n\
+                  Examples: warpsmith profile ./train; warpsmith profile --html train.html cargo run --release --example mlp\n\n\
+                  Exit code: that of the program; 1 when it succeeded and wrote no trace, or a damaged one."
+)]
+pub struct ProfileArgs {
+    /// The file of the trace; as JSON when it ends in .json or .json.gz
+    #[arg(long, value_name = "FILE", default_value = "profile.pftrace")]
+    pub out: PathBuf,
+    /// Write one HTML page with a timeline and the tables
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Rows of each table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+    /// Print one JSON document instead of text; the program's output goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<std::ffi::OsString>,
 }
 
 /// `warpsmith trace`.

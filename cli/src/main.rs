@@ -3,10 +3,11 @@
 //!
 //! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
 //! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
-//! wrong use or unusable input, 130 ended by Ctrl-C. A reader that closes the pipe early ends nothing with a panic.
+//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` has that of the program that it ran. A reader that closes the pipe early ends nothing with a panic.
 
 mod args;
 mod check;
+mod child;
 mod devices;
 mod doctor;
 mod image;
@@ -17,6 +18,7 @@ mod memory_report;
 mod memory_view;
 mod new;
 mod occupancy;
+mod profile;
 mod setup;
 mod trace;
 mod visibility;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Measure(command) => command.run(&program),
         Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Setup => setup::run(),
         Command::Trace(args) => trace::run(&args),
     })

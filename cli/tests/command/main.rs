@@ -4,6 +4,7 @@ mod agreement_on_device;
 mod checked_project;
 mod commands;
 mod new;
+mod profile;
 mod shared;
 mod traces;
 mod tuning;

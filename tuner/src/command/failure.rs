@@ -11,6 +11,8 @@ pub enum Failure {
     Failed(String),
     /// A check failed, and the output already says which: exit code 1.
     Shown,
+    /// A program that was run ended with this exit code, which is passed on; it has said why.
+    Program(u8),
     /// Ctrl-C ended it: exit code 130, as a shell gives for a program that this signal ends.
     Interrupted,
 }
@@ -21,6 +23,7 @@ impl Failure {
         match self {
             Failure::Use(_) => 2,
             Failure::Failed(_) | Failure::Shown => 1,
+            Failure::Program(code) => *code,
             Failure::Interrupted => 130,
         }
     }
@@ -30,7 +33,7 @@ impl Failure {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
             Failure::Interrupted => Some("ended early; what was measured until then is above".to_owned()),
-            Failure::Shown => None,
+            Failure::Shown | Failure::Program(_) => None,
         }
     }
 }
