@@ -3,6 +3,7 @@
 
 #[path = "../../../tests/common/browser.rs"]
 mod browser;
+mod corpus;
 mod engine;
 mod files;
 mod fixture;
