@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/driver",
         &[
             "error",
+            "activity",
             "check",
             "graph",
             "memory",
