@@ -39,6 +39,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime/ranges",
+        &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
+    ),
+    (
         "runtime/trace",
         &[
             "error",
