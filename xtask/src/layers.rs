@@ -57,6 +57,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chrome",
             "trace",
             "summary",
+            "html",
+            "convert",
         ],
     ),
     (
