@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/driver",
         &[
             "error",
+            "activity",
             "check",
             "graph",
             "memory",
@@ -36,6 +37,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error", "device", "check", "stream", "event", "memory", "transfer", "launch", "module", "graph",
             "seam", "open",
         ],
+    ),
+    (
+        "runtime/ranges",
+        &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
     ),
     (
         "runtime/trace",
