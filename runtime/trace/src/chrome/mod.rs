@@ -30,6 +30,8 @@ const CATEGORIES: [(&str, &str); 10] = [
     (category::GRAPH, "graph"),
     (category::RANGE, "user_annotation"),
 ];
+/// What a trace says of itself in a program of several processes: its rank.
+const RANK: &str = "rank";
 /// Kineto's categories of ranges; a range that has one keeps it.
 const RANGES: [&str; 3] = ["cpu_op", "python_function", "user_annotation"];
 /// The categories of moments.
@@ -42,6 +44,21 @@ const OF_DEVICE: &str = "device_counter";
 const OF_HOST: &str = "host_counter";
 /// The flow from a call to what it enqueued.
 const FLOW: &str = "ac2g";
+
+/// The name that Holistic Trace Analysis knows a launch by, which counts only calls of CUDA's runtime: that of the function
+/// through which a program of that runtime would do the same. The driver's function stands beside it.
+fn runtime_name(function: &str) -> Option<&'static str> {
+    let is_asynchronous = function.contains("Async");
+    Some(match function {
+        _ if function.starts_with("cuLaunchKernelEx") => "cudaLaunchKernelExC",
+        _ if function.starts_with("cuLaunchKernel") || function.starts_with("cuLaunchCooperative") => {
+            "cudaLaunchKernel"
+        }
+        _ if function.starts_with("cuMemcpy") && is_asynchronous => "cudaMemcpyAsync",
+        _ if function.starts_with("cuMemset") && is_asynchronous => "cudaMemsetAsync",
+        _ => return None,
+    })
+}
 
 /// How names of copies begin.
 const TRANSFERS: [(TransferKind, &str); 7] = [

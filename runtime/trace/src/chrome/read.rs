@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::event::{Event, Loose};
-use super::{CATEGORIES, Facts, MARK, MEMORY, OF_DEVICE, RANGES, SYNCS, TRANSFERS, WAIT};
+use super::{CATEGORIES, Facts, MARK, MEMORY, OF_DEVICE, RANGES, RANK, SYNCS, TRANSFERS, WAIT};
 use crate::definitions::Device;
 use crate::error::Stop;
 use crate::event::category;
@@ -98,6 +98,12 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
                         self.0.about("times are relative to (ns)", base.to_string());
                     } else {
                         self.0.base = base;
+                    }
+                }
+                "distributedInfo" => {
+                    let info: serde_json::Value = map.next_value()?;
+                    if let Some(rank) = info[RANK].as_u64().filter(|rank| *rank > 0) {
+                        self.0.about(RANK, rank.to_string());
                     }
                 }
                 "deviceProperties" => {
@@ -313,7 +319,10 @@ impl Reader<'_> {
             _ => Record::Call(Call {
                 start,
                 end,
-                name: definitions.names.intern(text),
+                name: definitions.names.intern(match arguments.function.text() {
+                    "" => text,
+                    function => function,
+                }),
                 library: match kind {
                     category::DRIVER => Library::Driver,
                     category::RUNTIME => Library::Runtime,

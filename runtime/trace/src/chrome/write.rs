@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::{
-    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, SYNCS, TRANSFERS, WAIT,
+    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNCS, TRANSFERS, WAIT,
+    runtime_name,
 };
 use crate::definitions::{Definitions, StreamId, ThreadId};
 use crate::event::{Event, Key, Track, Value, Values};
 use crate::lanes::Lanes;
-use crate::record::Record;
+use crate::record::{Library, Record};
 use crate::sink::Sink;
 
 /// Bytes that are written at once.
@@ -106,8 +107,11 @@ impl<W: Write> ChromeWriter<W> {
     fn begin(&mut self, base: u64) {
         if self.base.is_none() {
             self.base = Some(base);
+            // Holistic Trace Analysis looks for the rank, with the space, in the lines of the file.
+            let rank =
+                self.definitions.about.get(RANK).and_then(|rank| rank.parse::<u32>().ok()).unwrap_or(0);
             let head = format!(
-                "{{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{base},\"traceEvents\":["
+                "{{\"schemaVersion\":1,\"distributedInfo\":{{\"rank\": {rank}}},\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{base},\"traceEvents\":["
             );
             self.bytes.extend_from_slice(head.as_bytes());
         }
@@ -234,6 +238,11 @@ impl<W: Write> ChromeWriter<W> {
                     unit => format!("{} ({unit})", counter.name),
                 };
             }
+            Record::Call(call) if call.library == Library::Driver => {
+                if let Some(theirs) = runtime_name(&name) {
+                    theirs.clone_into(&mut name);
+                }
+            }
             Record::Kernel(_) | Record::Call(_) | Record::Graph(_) => {}
         }
         self.head(phase, &kind, &name, shown, event.start)?;
@@ -288,6 +297,12 @@ impl<W: Write> ChromeWriter<W> {
                     "memory bandwidth (GB/s)",
                     &(transfer.bytes as f64 / (transfer.end - transfer.start) as f64),
                 )?;
+            }
+            Record::Call(call) if call.library == Library::Driver => {
+                let function = names.text(call.name);
+                if runtime_name(function).is_some() {
+                    put("function", &serde_json::Value::from(function))?;
+                }
             }
             Record::Memory(memory) => {
                 put("Device Type", &1)?;

@@ -140,6 +140,35 @@ fn kineto_traces_are_read() {
 }
 
 #[test]
+fn launches_have_names_that_analyses_know() {
+    let mut trace = launches(1);
+    trace.definitions.about.insert("rank".into(), "3".into());
+    let names = [
+        "cuLaunchKernel",
+        "cuLaunchKernelEx_ptsz",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemsetD8Async",
+        "cuMemcpyHtoD_v2",
+    ];
+    let call = trace.calls[0];
+    trace.calls.clear();
+    for name in names {
+        trace.calls.push(Call { name: trace.definitions.names.intern(name), ..call });
+    }
+    let written = chrome(&trace);
+    let text = String::from_utf8(written.clone()).unwrap();
+    for theirs in
+        ["cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync", "cuMemcpyHtoD_v2"]
+    {
+        assert!(text.contains(&format!("\"name\":\"{theirs}\"")), "{theirs}: {text}");
+    }
+    assert!(text.lines().next().unwrap().contains("\"distributedInfo\":{\"rank\": 3}"), "{text}");
+    let again = open(&written).trace;
+    let read: Vec<&str> = again.calls.iter().map(|call| again.text(call.name)).collect();
+    assert_eq!((read, again.definitions.about["rank"].as_str()), (names.to_vec(), "3"));
+}
+
+#[test]
 fn bad_files_name_what_is_wrong() {
     let foreign = [0x0a, 2, 0x50, 1];
     for (content, words) in [
