@@ -19,6 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/driver",
         &[
             "error",
+            "library_paths",
+            "activity",
             "check",
             "graph",
             "memory",

@@ -161,6 +161,12 @@ impl Contexts {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
+    /// The contexts that are retained, and their devices.
+    pub(super) fn all(&self) -> Vec<(Context, u32)> {
+        let Ok(contexts) = self.lock() else { return Vec::new() };
+        contexts.iter().map(|(handle, state)| (Context(*handle), state.ordinal)).collect()
+    }
+
     /// The pool of a context, which is current. It is made if there is none.
     pub(super) fn pool(&self, context: Context) -> Result<Pool> {
         let mut contexts = self.lock()?;

@@ -51,6 +51,8 @@ use crate::error::{Result, code};
 pub struct CudaDriver {
     /// `1000 * major + 10 * minor`, as CUDA gives it.
     version: i32,
+    /// The process that started the driver, which does not work in one that was forked from it.
+    process: u32,
     devices: u32,
     contexts: Contexts,
     sensors: telemetry::Sensors,
@@ -92,6 +94,7 @@ impl CudaDriver {
             let devices = devices.max(0) as u32;
             Ok(Self {
                 version,
+                process: std::process::id(),
                 devices,
                 contexts: Contexts::default(),
                 sensors: telemetry::Sensors::new(devices),
