@@ -500,3 +500,162 @@ fn calls_have_the_number_of_their_thread() {
     assert_eq!(by_thread, threads.into_iter().map(|thread| (thread, 1000)).collect());
     assert_eq!(loss, ActivityLoss::default());
 }
+
+fn events() -> ActivityOptions {
+    ActivityOptions { source: ActivitySource::Events, ..ActivityOptions::default() }
+}
+
+/// How long kernels took, sorted, in nanoseconds.
+fn durations(kept: &[Kept]) -> Vec<u64> {
+    let mut durations: Vec<u64> = kept
+        .iter()
+        .filter_map(|record| match record {
+            Kept::Kernel { start, end, .. } => Some(end - start),
+            _ => None,
+        })
+        .collect();
+    durations.sort_unstable();
+    durations
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn events_time_kernels_as_cupti_does() {
+    let bench = Bench::new();
+    let [by_cupti, by_events] = [cupti(), events()].map(|options| {
+        let (records, started) = bench.start(options);
+        for _ in 0..21 {
+            bench.spin(bench.rig.stream, one_block(), MILLISECOND);
+        }
+        let (kept, loss) = bench.stop(&records);
+        assert_eq!(loss, ActivityLoss::default());
+        println!("{}: work begins {} ns after its call", started.source, begins_after_its_call(&kept));
+        let durations = durations(&kept);
+        assert_eq!(durations.len(), 21);
+        durations[10]
+    });
+    println!("{by_cupti} ns by CUPTI, {by_events} ns by events");
+    assert!(by_events.abs_diff(by_cupti) * 5 < by_cupti, "{by_events} ns by events, {by_cupti} ns by CUPTI");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn events_record_work_of_every_kind() {
+    let bench = Bench::new();
+    let rig = &bench.rig;
+    let (records, started) = bench.start(events());
+    assert_eq!((started.source.as_str(), started.without_cupti), ("events", None));
+    let config = LaunchConfig::new([7, 5, 3], [32, 4, 2], 2048);
+    bench.spin(rig.stream, config, 100_000);
+    let transfers = work(&bench);
+    rig.begin(CaptureMode::ThreadLocal);
+    bench.spin(rig.stream, one_block(), MILLISECOND);
+    bench.spin(rig.stream, one_block(), MILLISECOND);
+    let exec = rig.instantiate(rig.end().unwrap());
+    rig.launch(exec);
+    let stream = bench.stream(rig.stream);
+    let (kept, loss) = bench.stop(&records);
+    assert_eq!(loss, ActivityLoss::default());
+    begins_after_its_call(&kept);
+    has_all_work(&kept, stream, &transfers);
+    let kernels: Vec<&Kept> = kept.iter().filter(|record| matches!(record, Kept::Kernel { .. })).collect();
+    match kernels[..] {
+        [Kept::Kernel { start, end, place, symbol, config: of, registers }] => {
+            assert_eq!((symbol.as_str(), *of, place.stream), ("warpsmith_spin", config, stream));
+            assert!(*registers > 0 && (100_000..MILLISECOND).contains(&(end - start)), "{kernels:?}");
+        }
+        _ => panic!("captured kernels have no records of their own: {kernels:?}"),
+    }
+    let graphs: Vec<u64> = kept
+        .iter()
+        .filter_map(|record| match record {
+            Kept::Graph { start, end, .. } => Some(end - start),
+            _ => None,
+        })
+        .collect();
+    assert!(graphs.len() == 1 && (2 * MILLISECOND..4 * MILLISECOND).contains(&graphs[0]), "{graphs:?}");
+    assert!(kept.iter().any(|record| matches!(record, Kept::Wait { kind: ActivityWait::HostForStream, .. })));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn many_events_are_reused_without_loss() {
+    const LAUNCHES: usize = 100_000;
+    let bench = Bench::new();
+    let (records, _) = bench.start(events());
+    let began = std::time::Instant::now();
+    for _ in 0..LAUNCHES {
+        bench.spin(bench.rig.stream, one_block(), 0);
+    }
+    println!("{:.2} us a launch", began.elapsed().as_secs_f64() * 1e6 / LAUNCHES as f64);
+    let (kept, loss) = bench.stop(&records);
+    begins_after_its_call(&kept);
+    let recorded = durations(&kept).len() as u64;
+    println!("{recorded} kernels, {loss:?}");
+    assert_eq!(recorded + loss.dropped + loss.zero_time, LAUNCHES as u64);
+    assert!(recorded * 10 > LAUNCHES as u64 * 9, "{loss:?}");
+}
+
+/// The costs that the project promises; see the profiler's goals.
+#[test]
+#[ignore = "needs a GPU"]
+fn launches_cost_little_more_while_recorded() {
+    const LAUNCHES: usize = 100_000;
+    let bench = Bench::new();
+    let launches = || {
+        let began = std::time::Instant::now();
+        for _ in 0..LAUNCHES {
+            bench.spin(bench.rig.stream, one_block(), 0);
+        }
+        let took = began.elapsed().as_secs_f64() * 1e9 / LAUNCHES as f64;
+        bench.rig.wait();
+        took
+    };
+    launches();
+    let off = launches();
+    let began = std::time::Instant::now();
+    let (records, _) = bench.start(cupti());
+    println!("start: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    launches();
+    let on = launches();
+    let began = std::time::Instant::now();
+    let (kept, loss) = bench.stop(&records);
+    println!("stop: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    launches();
+    let after = launches();
+    println!("ns a launch: {off:.0} off, {on:.0} on, {after:.0} after; {loss:?}");
+    assert_eq!((durations(&kept).len(), loss), (2 * LAUNCHES, ActivityLoss::default()));
+    // The goal is 500 ns and the ceiling 1000; an empty launch on a full queue is as fast as the device.
+    assert!(on < off + 1000.0, "{off:.0} ns off, {on:.0} ns on");
+    assert!(after < off * 1.2, "{off:.0} ns before, {after:.0} ns after");
+}
+
+#[cfg(unix)]
+#[test]
+#[ignore = "needs a GPU"]
+fn a_forked_child_cannot_record() {
+    let bench = Bench::new();
+    let (records, _) = bench.start(cupti());
+    // SAFETY: the child calls what takes no lock that another thread may have, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let driver = bench.rig.driver();
+        driver.activity_push(1);
+        driver.activity_pop();
+        let refused = [
+            driver.activity_start(&cupti(), Arc::new(Records::default())).map(|_| ()),
+            driver.activity_flush(),
+            driver.activity_stop().map(|_| ()),
+        ];
+        let right = refused.iter().all(|result| matches!(result, Err(ActivityError::Forked)));
+        // SAFETY: it ends the child without its destructors.
+        unsafe { libc::_exit(if right { 7 } else { 8 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a local variable.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:x}");
+    bench.spin(bench.rig.stream, one_block(), 0);
+    let (kept, _) = bench.stop(&records);
+    assert_eq!(durations(&kept).len(), 1, "the parent goes on");
+}

@@ -35,6 +35,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 
+use self::activity::Work;
 pub(super) use self::call::RelaxedCapture as Relaxed;
 use self::call::{RelaxedCapture, check};
 use self::context::{Contexts, bind};
@@ -44,6 +45,7 @@ use super::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle,
     Telemetry,
 };
+use crate::activity::{ActivityTransfer, ActivityWait};
 use crate::error::{Result, code};
 
 /// See the [module's documentation](self).
@@ -130,6 +132,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
+        self.forget_events(ordinal);
         self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
@@ -140,8 +143,11 @@ unsafe impl Driver for CudaDriver {
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
-        // SAFETY: a context is current.
-        unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
+        let no_stream = StreamHandle(0);
+        self.waited(context, no_stream, "cuCtxSynchronize", ActivityWait::HostForDevice, || {
+            // SAFETY: a context is current.
+            unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
+        })
     }
 
     fn context_stack_limit(&self, context: Context) -> Result<usize> {
@@ -203,8 +209,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::HostToDevice, bytes);
+        self.timed(context, stream, "cuMemcpyHtoDAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_to_host(
@@ -216,8 +227,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::DeviceToHost, bytes);
+        self.timed(context, stream, "cuMemcpyDtoHAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_device(
@@ -229,10 +245,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe {
-            check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
-        }
+        let work = Work::Transfer(ActivityTransfer::DeviceToDevice, bytes);
+        self.timed(context, stream, "cuMemcpyDtoDAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_peer(
@@ -244,14 +263,20 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
+        let work = Work::Transfer(self.transfer_between(context, dst.0, src.0), bytes);
+        self.timed(context, stream, "cuMemcpyPeerAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
+        })
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { rows::copy(&rows, stream_of(stream)) }
+        let work = Work::Transfer(rows::kind(&rows), rows.row_bytes.saturating_mul(rows.rows));
+        self.timed(context, stream, "cuMemcpy2DAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { rows::copy(&rows, stream_of(stream)) }
+        })
     }
 
     unsafe fn memset(
@@ -263,7 +288,10 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::Memset, bytes);
+        self.timed(context, stream, "cuMemsetD8Async", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
+        })
     }
 }

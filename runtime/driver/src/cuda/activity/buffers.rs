@@ -146,7 +146,10 @@ pub(super) static HUB: Hub = Hub {
 };
 
 /// Bytes and number of the buffers for an amount of memory.
-fn shape(memory: usize) -> ActivityResult<(usize, usize)> {
+///
+/// # Errors
+/// [`ActivityError::TooLittleMemory`].
+pub(super) fn shape(memory: usize) -> ActivityResult<(usize, usize)> {
     let least = BUFFERS * LEAST_BYTES;
     if memory < least {
         return Err(ActivityError::TooLittleMemory { bytes: memory, least });
