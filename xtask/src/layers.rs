@@ -40,6 +40,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime/ranges",
+        &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
+    ),
+    (
         "runtime/trace",
         &[
             "error",
@@ -54,6 +58,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chrome",
             "trace",
             "summary",
+            "html",
+            "convert",
         ],
     ),
     (
