@@ -47,6 +47,10 @@ impl Buffer {
         Layout::from_size_align(bytes, ALIGNMENT).ok().filter(|layout| layout.size() > 0)
     }
 
+    fn address(&self) -> usize {
+        self.memory.addr().get()
+    }
+
     /// Zeros all of it.
     fn clear(&mut self) {
         // SAFETY: it owns this many bytes.
@@ -114,8 +118,8 @@ struct State {
     made: usize,
     free: Vec<Buffer>,
     full: VecDeque<Filled>,
-    /// Buffers that CUPTI has.
-    lent: usize,
+    /// The addresses of the buffers that CUPTI has.
+    lent: Vec<usize>,
     /// Whether a buffer is being read.
     is_reading: bool,
     /// Buffers that CUPTI returned since the start.
@@ -137,7 +141,7 @@ pub(super) static HUB: Hub = Hub {
         made: 0,
         free: Vec::new(),
         full: VecDeque::new(),
-        lent: 0,
+        lent: Vec::new(),
         is_reading: false,
         returned: 0,
         refused: 0,
@@ -180,7 +184,7 @@ impl Hub {
             made,
             free: ready,
             full: VecDeque::new(),
-            lent: 0,
+            lent: Vec::new(),
             is_reading: false,
             returned: 0,
             refused: 0,
@@ -236,14 +240,14 @@ impl Hub {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             let (returned, until) = (state.returned, Instant::now() + quiet);
-            while state.lent > 0 && state.returned == returned {
+            while !state.lent.is_empty() && state.returned == returned {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return;
                 }
                 state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             }
-            if state.lent == 0 && state.full.is_empty() && !state.is_reading {
+            if state.lent.is_empty() && state.full.is_empty() && !state.is_reading {
                 return;
             }
         }
@@ -260,7 +264,7 @@ impl Hub {
             state.made += usize::from(buffer.is_some());
         }
         match &buffer {
-            Some(_) => state.lent += 1,
+            Some(buffer) => state.lent.push(buffer.address()),
             None => state.refused += 1,
         }
         buffer
@@ -268,12 +272,13 @@ impl Hub {
 
     fn complete(&self, buffer: Buffer, valid: usize) {
         let mut state = self.lock();
-        if buffer.bytes != state.bytes {
+        let lent = state.lent.iter().position(|address| *address == buffer.address());
+        let Some(lent) = lent else {
             // Of an earlier recording, whose records have no receiver any more.
             drop(state);
             return drop(buffer);
-        }
-        state.lent = state.lent.saturating_sub(1);
+        };
+        state.lent.swap_remove(lent);
         state.returned += 1;
         let rest = if valid == 0 {
             state.keep(buffer)
@@ -386,9 +391,9 @@ mod tests {
         HUB.open(64 << 10).unwrap();
         let late = HUB.request().unwrap();
         HUB.close();
-        HUB.open(1 << 20).unwrap();
+        HUB.open(64 << 10).unwrap();
         HUB.complete(late, 64);
-        assert!(HUB.lock().full.is_empty());
+        assert!(HUB.lock().full.is_empty() && HUB.lock().free.len() == READY);
         HUB.close();
         assert!(HUB.take().is_none());
     }

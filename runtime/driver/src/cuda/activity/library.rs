@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUcontext, CUstream};
 use libloading::Library;
 
 use crate::activity::{ActivityError, ActivityResult};
-use crate::library_paths::LibraryPaths;
+use crate::library_paths::{self, LibraryPaths};
 
 /// `CUptiResult`.
 pub(super) type Status = u32;
@@ -240,42 +240,37 @@ pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
 }
 
 /// The names that the library may have, those of the driver's own version of CUDA first: an older library works on a newer
-/// driver, a newer one may not on an older.
+/// driver, a newer one may not on an older. On Windows they have the month of the release, and only folders can be searched.
 fn names(cuda: i32) -> Vec<String> {
+    if cfg!(windows) {
+        return vec!["cupti64_*.dll".to_owned()];
+    }
     let newest = (cuda / 1000).max(LEAST_MAJOR as i32) as u32;
-    let mut names: Vec<String> = (LEAST_MAJOR..=newest).rev().map(file_name).collect();
-    names.push(any_name());
+    let mut names: Vec<String> =
+        (LEAST_MAJOR..=newest).rev().map(|major| format!("libcupti.so.{major}")).collect();
+    names.push("libcupti.so".to_owned());
     names
 }
 
-#[cfg(windows)]
-fn file_name(major: u32) -> String {
-    // Those of Windows have the year of the release in their names.
-    let year = 2013 + major;
-    format!("cupti64_{year}.1.0.dll")
-}
-
-#[cfg(windows)]
-fn any_name() -> String {
-    "cupti64.dll".to_owned()
-}
-
-#[cfg(not(windows))]
-fn file_name(major: u32) -> String {
-    format!("libcupti.so.{major}")
-}
-
-#[cfg(not(windows))]
-fn any_name() -> String {
-    "libcupti.so".to_owned()
+/// The files of a folder that may be the library, in the order of [`names`], the newest first.
+fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
+    if cfg!(windows) {
+        let mut files = library_paths::inside(folder);
+        files.retain(|file| {
+            let name = file.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("cupti64_") && name.ends_with(".dll"))
+        });
+        files.reverse();
+        return files;
+    }
+    names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
 }
 
 /// Where the library is tried: what the user names, then the system's own search, then what is installed elsewhere.
 fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     let names = names(cuda);
     let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
-        let files = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
-        files.filter(|file| file.exists()).collect()
+        folders.iter().flat_map(|folder| files(folder, &names)).collect()
     };
     let system = names.iter().map(PathBuf::from);
     inside(&paths.named).into_iter().chain(system).chain(inside(&paths.installed)).collect()
