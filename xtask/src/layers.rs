@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/driver",
         &[
             "error",
+            "library_paths",
             "activity",
             "check",
             "graph",
