@@ -79,8 +79,8 @@ use crate::stream::Stream;
 pub use crate::device::WeakDevice;
 pub use crate::device::drivers::{DRIVER_HOOKS, open_devices};
 pub use crate::device::observe::{
-    Awaited, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream, Observer, Operation,
-    observe, site,
+    Awaited, AwaitedBuffer, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream,
+    Observer, Operation, Site, observe, site,
 };
 pub use crate::driver::host_function::{drop_elsewhere, is_running as in_host_function};
 pub use crate::memory::storage::BufferUse;
