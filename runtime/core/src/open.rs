@@ -147,6 +147,7 @@ impl Device {
         }
         fork::begin_use(id)?;
         let options = AllocatorOptions::from_environment()?;
+        drivers::call_hooks(&driver);
         let properties = driver.device_properties(ordinal)?;
         let context = driver.context_retain(ordinal)?;
         let made = Streams::new(&*driver, context, memory::stream_ended)
@@ -162,6 +163,7 @@ impl Device {
             .with(Owners::default());
         let device = Self::assemble(driver, id, context, properties, parts);
         device.part::<Streams>().set_default(&device, default);
+        drivers::opened(&device);
         Ok(device)
     }
 

@@ -25,14 +25,16 @@
 //!
 //! | [`Operation`] | when | also known |
 //! | --- | --- | --- |
-//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how it was chosen |
+//! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is made | the graph, the executable |
 //! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
 //! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
-//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event |
+//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event, the stream, the buffer |
 //! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | which |
 //! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
 //!
-//! Each has a number, the device, the stream (and whether it is captured), the time of both calls and whether it succeeded.
+//! Each has a number, the device, the stream (and whether it is captured), the time of both calls, the source line of the
+//! program ([`site`]) and whether it succeeded.
 //! Questions ([`Stream::query`]) and the events by which the allocators find free memory are not reported.
 //!
 //! An observer must not use devices in a callback, since locks of the runtime may be held: calls fail there with
@@ -75,9 +77,10 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub use crate::device::WeakDevice;
+pub use crate::device::drivers::{DRIVER_HOOKS, open_devices};
 pub use crate::device::observe::{
-    Awaited, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream, Observer, Operation,
-    observe,
+    Awaited, AwaitedBuffer, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream,
+    Observer, Operation, Site, observe, site,
 };
 pub use crate::driver::host_function::{drop_elsewhere, is_running as in_host_function};
 pub use crate::memory::storage::BufferUse;
@@ -100,11 +103,13 @@ impl Stream {
     /// `work` enqueues on that stream alone, waits for nothing, and what it enqueues accesses no device memory but that
     /// of `uses`, in the way each says, and memory that the caller orders and keeps by other means. Where one of the uses
     /// is a write, no two of them overlap.
+    #[track_caller]
     pub unsafe fn enqueue<E: Into<Error>>(
         &self,
         uses: &[BufferUse<'_>],
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
+        let _site = site();
         // SAFETY: passed on from the caller.
         unsafe { self.enqueue_named(type_name_of_val(&work), uses, work) }
     }
@@ -116,12 +121,14 @@ impl Stream {
     ///
     /// # Safety
     /// As [`Self::enqueue`].
+    #[track_caller]
     pub unsafe fn enqueue_named<E: Into<Error>>(
         &self,
         name: &'static str,
         uses: &[BufferUse<'_>],
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
+        let _site = site();
         let handle = self.handle();
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
             let _calls = driver.bind(context)?;
@@ -141,11 +148,13 @@ impl Stream {
     /// # Safety
     /// The function accesses no device memory but that of `uses`, in the way each says. Where one of the uses is a
     /// write, no two of them overlap.
+    #[track_caller]
     pub unsafe fn enqueue_host(
         &self,
         uses: &[BufferUse<'_>],
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
+        let _site = site();
         // SAFETY: passed on from the caller.
         unsafe { self.enqueue_host_named(type_name_of_val(&work), uses, work) }
     }
@@ -157,12 +166,14 @@ impl Stream {
     ///
     /// # Safety
     /// As [`Self::enqueue_host`].
+    #[track_caller]
     pub unsafe fn enqueue_host_named(
         &self,
         name: &'static str,
         uses: &[BufferUse<'_>],
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
+        let _site = site();
         let handle = self.handle();
         let accesses = uses.iter().map(|used| HostAccess {
             ptr: used.storage.ptr().offset(used.range.start),

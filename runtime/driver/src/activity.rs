@@ -335,6 +335,11 @@ pub trait ActivityDriver {
         since.map_or(0, |since| since.as_nanos() as u64)
     }
 
+    /// Whether that clock is one of simulated time, which begins at 0.
+    fn activity_is_simulated(&self) -> bool {
+        false
+    }
+
     /// The number of a stream in records.
     ///
     /// # Errors

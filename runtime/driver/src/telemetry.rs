@@ -28,6 +28,8 @@ pub struct Telemetry {
     pub power_w: Option<f64>,
     /// Power that it is kept below, in watts.
     pub power_limit_w: Option<f64>,
+    /// Memory in use in bytes, by all processes.
+    pub memory_used: Option<u64>,
     /// Why clocks are below their highest, in NVML's words in lower case, for example `sw_power_cap`, `gpu_idle`.
     /// Empty: for no reason, or the system does not report it.
     pub throttle_reasons: Vec<String>,

@@ -1,8 +1,8 @@
-//! The driver of each kind of device, one a process.
+//! The driver of each kind of device, one a process, and the devices that are open.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::fork;
+use super::{Device, WeakDevice, fork};
 use crate::driver::Driver;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::emulated::EmulatedDriver;
@@ -22,4 +22,31 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
         }
         DeviceId::Emulated(_) => Ok(EMULATED.get_or_init(EmulatedDriver::from_environment).clone()),
     }
+}
+
+/// Called with the driver of each device of the program that is opened, before it has a context; once or more for a driver.
+/// A crate adds its function with `linkme`, and is then part of the program where it is a dependency.
+#[linkme::distributed_slice]
+pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
+
+/// Calls the hooks with the driver of a device that is being opened.
+pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
+    DRIVER_HOOKS.iter().for_each(|hook| hook(driver));
+}
+
+/// The devices that were opened.
+static OPENED: Mutex<Vec<WeakDevice>> = Mutex::new(Vec::new());
+
+/// Notes a device that was opened.
+pub(crate) fn opened(device: &Device) {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|device| device.0.strong_count() > 0);
+    opened.push(device.downgrade());
+}
+
+/// The open devices of this process, in the order in which they were opened; lost ones too.
+pub fn open_devices() -> Vec<Device> {
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    // Without the lock: the last handle of a device may be among them.
+    opened.iter().filter_map(WeakDevice::upgrade).filter(|device| !device.is_forked()).collect()
 }

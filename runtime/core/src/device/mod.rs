@@ -32,6 +32,7 @@ pub(crate) mod observe;
 mod parts;
 pub(crate) mod peer;
 mod query;
+pub(crate) mod source;
 mod stack;
 pub mod visible;
 

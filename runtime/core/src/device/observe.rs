@@ -10,13 +10,17 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use gpu_spec::KernelSpec;
+
+use super::source::Source;
 use super::{Device, fork};
-use crate::driver::{EventHandle, GraphExecHandle, LaunchConfig, StreamHandle, host_function};
+use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
 use crate::error::{PoolId, Result};
 
 /// Receives the operations of every device of the process: see [`observe`].
@@ -48,6 +52,8 @@ pub struct Observed<'a> {
     pub operation: Operation<'a>,
     /// When it began.
     pub began: SystemTime,
+    /// The source line that called the runtime, of an operation whose method notes it.
+    pub site: Option<&'static Location<'static>>,
 }
 
 /// A stream as observers see it.
@@ -71,7 +77,7 @@ pub struct Ended {
 }
 
 /// The kind of an operation. Addresses are of the device, or of the process for memory of the host.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
     /// Enqueues a kernel.
@@ -80,11 +86,33 @@ pub enum Operation<'a> {
         kernel: &'a str,
         /// Its configuration.
         config: &'a LaunchConfig,
+        /// The kernel instance. Of a kernel of code that was loaded at run time it says the name alone.
+        spec: &'static KernelSpec,
+        /// Where block and grid come from.
+        source: Source,
+    },
+    /// Begins a capture on the stream.
+    CaptureBegin,
+    /// Ends the capture that began on the stream, also where it fails or is dropped.
+    CaptureEnd {
+        /// The graph; `None` before the end, and when it failed.
+        graph: Option<GraphHandle>,
+        /// Its kernels.
+        kernels: usize,
+    },
+    /// Makes a graph executable.
+    GraphInstantiate {
+        /// The graph.
+        graph: GraphHandle,
+        /// The executable; `None` before the end.
+        exec: Option<GraphExecHandle>,
     },
     /// Enqueues a graph.
     GraphLaunch {
         /// The executable.
         exec: GraphExecHandle,
+        /// Kernels of it, each in a configuration; not more than a message about a fault names.
+        kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
     /// Enqueues a copy. A large copy through host memory is several.
     Copy {
@@ -123,6 +151,10 @@ pub enum Operation<'a> {
     EventWait {
         /// The event.
         event: EventHandle,
+        /// The stream whose work is waited for, if it is known.
+        on: Option<StreamHandle>,
+        /// The buffer that needs the order; `None` of a wait of the program's own.
+        buffer: Option<AwaitedBuffer>,
     },
     /// The host waits.
     Synchronize(Awaited),
@@ -139,6 +171,8 @@ pub enum Operation<'a> {
         /// Whether a free block of the cache served the request. If not, the driver was called, or another stream's memory
         /// was taken. `false` before the end.
         cached: bool,
+        /// Bytes that the allocator has from the driver afterwards, for memory of the device; 0 before the end.
+        reserved: u64,
     },
     /// Frees memory, which goes to the cache.
     Free {
@@ -149,6 +183,17 @@ pub enum Operation<'a> {
         /// Where it begins.
         address: u64,
     },
+}
+
+/// A buffer whose use on another stream must be waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AwaitedBuffer {
+    /// Where it begins.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: usize,
+    /// Whether the work that waits writes it; else it reads what was written.
+    pub write: bool,
 }
 
 /// From where to where a copy goes.
@@ -197,6 +242,47 @@ static ENTRIES: RwLock<Option<Entries>> = RwLock::new(None);
 
 thread_local! {
     static CALLING: Cell<bool> = const { Cell::new(false) };
+    /// The source line that called the runtime on this thread.
+    static SITE: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+}
+
+/// Notes the source line that calls the runtime for the operations until this is dropped, if there are observers.
+#[must_use]
+#[derive(Debug)]
+pub struct Site {
+    is_noted: bool,
+    /// It is dropped on the thread that made it.
+    _of_thread: PhantomData<*const ()>,
+}
+
+/// The caller's source line is that of the operations on this thread, for [observers](Observed::site), until the result is
+/// dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. Without observers it is a
+/// load and a branch.
+#[inline(always)]
+#[track_caller]
+pub fn site() -> Site {
+    let is_noted = fork::is_observed() && note_site(Location::caller());
+    Site { is_noted, _of_thread: PhantomData }
+}
+
+/// Whether the line was noted.
+#[cold]
+#[inline(never)]
+fn note_site(caller: &'static Location<'static>) -> bool {
+    let is_outermost = SITE.get().is_none();
+    if is_outermost {
+        SITE.set(Some(caller));
+    }
+    is_outermost
+}
+
+impl Drop for Site {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_noted {
+            SITE.set(None);
+        }
+    }
 }
 
 /// Whether this thread calls an observer.
@@ -343,7 +429,7 @@ fn begin_observed<'a>(
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone()?;
     let (stream, operation) = what();
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let observed = Observed { id, device, stream, operation, began: SystemTime::now() };
+    let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site: SITE.get() };
     let watching = Box::new(Watching { observed, entries, succeeded: false });
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)

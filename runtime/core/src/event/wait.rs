@@ -1,6 +1,7 @@
 //! Recording events on streams, and waiting for events.
 
 use super::{Event, Record};
+use crate::device::observe::site;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 
@@ -31,7 +32,9 @@ impl Stream {
     /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that is being
     /// captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; whatever the driver
     /// reports.
+    #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let _site = site();
         self.check_driver(event.device(), "waiting for an event", "the event")?;
         let last = event.last();
         match (&*last, self.capture_sink()) {
@@ -43,7 +46,7 @@ impl Stream {
                 Err(Error::Graph(GraphError::OutsideCapture { what: "the event was recorded" }))
             }
             (Some(Record::Own(closed)), None) => {
-                self.wait_handle(event.raw())?;
+                self.wait_handle(event.raw(), None, None)?;
                 self.running_clock().learn(closed);
                 Ok(())
             }

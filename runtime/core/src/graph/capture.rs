@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Graph;
 use super::content::Content;
+use crate::device::observe::site;
 use crate::driver::CaptureMode;
 use crate::error::{Error, GraphError, Result, code};
 use crate::memory::capturing::{self, Captured, Capturing};
@@ -47,7 +48,9 @@ impl Capture {
     ///
     /// # Errors
     /// As [`Graph::capture`].
+    #[track_caller]
     pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
+        let _site = site();
         let capturing = capturing::begin(stream, mode)?;
         Ok(Self { stream: stream.clone(), capturing: Some(capturing), thread: PhantomData })
     }
@@ -56,7 +59,9 @@ impl Capture {
     ///
     /// # Errors
     /// As [`Graph::capture`]. It has ended all the same.
+    #[track_caller]
     pub fn end(mut self) -> Result<Graph> {
+        let _site = site();
         let Some(capturing) = self.capturing.take() else {
             return Err(GraphError::CaptureEnded.into());
         };

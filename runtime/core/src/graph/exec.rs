@@ -7,7 +7,7 @@ use super::Graph;
 use super::content::Content;
 use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
-use crate::device::observe::Operation;
+use crate::device::observe::{self, Operation, site};
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::event::Event;
@@ -87,7 +87,11 @@ impl GraphExec {
     pub(super) fn new(graph: &Graph) -> Result<Self> {
         graph.content.check()?;
         let device = graph.device().clone();
+        let what = |exec| Operation::GraphInstantiate { graph: graph.handle, exec };
+        let mut watch = observe::begin(&device, || (None, what(None)));
         let handle = device.call(|driver, context| driver.graph_instantiate(context, graph.handle))?;
+        watch.found(|| what(Some(handle)));
+        drop(watch);
         Ok(Self { inner: Some(Box::new(Inner { device, handle, state: Mutex::new(State::of(graph)) })) })
     }
 
@@ -114,7 +118,9 @@ impl GraphExec {
     /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to
     /// another by [`Graph::add_child`]), [`GraphError::Invalidated`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
     /// earlier work.
+    #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
+        let _site = site();
         let Inner { device, handle: exec, .. } = self.inner();
         stream.check_device(device, || ("launching a graph".to_owned(), "the graph".to_owned()))?;
         device.check_process()?;
@@ -135,7 +141,7 @@ impl GraphExec {
         let mut tried = false;
         let launched = content.resources.enqueue(stream, pools, || {
             tried = true;
-            let watch = stream.watch(|| Operation::GraphLaunch { exec: *exec });
+            let watch = stream.watch(|| Operation::GraphLaunch { exec: *exec, kernels: &content.kernels });
             watch.done(stream.call(|driver, context| {
                 // SAFETY: the buffers exist, and note the stream, so that their memory is kept and other uses come
                 // after this one; what is the graph's own, its state keeps.
@@ -272,7 +278,7 @@ impl Inner {
             // A capture of other code must not be disturbed.
             let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
             for (stream, epoch) in &launches {
-                behind.wait_for_running(stream, Some(*epoch))?;
+                behind.wait_for_running(stream, Some(*epoch), None)?;
             }
             let reached = behind.record_event()?;
             Ok((behind, reached))

@@ -75,6 +75,7 @@ pub use self::host_buffer::{HostBuffer, HostGuard};
 use self::nodes::Added;
 pub use self::nodes::{KernelNode, Node};
 use crate::device::Device;
+use crate::device::observe::site;
 pub use crate::driver::CaptureMode;
 use crate::driver::{DriverError, GraphHandle, NodeHandle, host_function};
 pub use crate::error::GraphError;
@@ -134,6 +135,7 @@ impl Graph {
     /// being captured already, [`NotJoined`](GraphError::NotJoined) when other streams took part for which this one has
     /// not waited in the end; what `work`
     /// returns. The capture is over then, and the stream as before.
+    #[track_caller]
     pub fn capture<E: From<Error>>(
         stream: &Stream,
         work: impl FnOnce() -> std::result::Result<(), E>,
@@ -184,7 +186,9 @@ impl Graph {
     ///
     /// # Errors
     /// Whatever the driver reports, for example for a cooperative kernel whose blocks do not fit.
+    #[track_caller]
     pub fn instantiate(&self) -> Result<GraphExec> {
+        let _site = site();
         GraphExec::new(self)
     }
 

@@ -13,10 +13,10 @@ use super::arguments::{ArgumentList, Arguments, Uses};
 use super::config_cache::ConfigCache;
 use super::limits::{Limits, Line};
 use super::loaded::Loaded;
-use super::resolve::Resolved;
+use super::resolve::{Resolved, Source};
 use super::shape::Launch;
 use crate::device::Device;
-use crate::device::observe::Operation;
+use crate::device::observe::{Operation, site};
 use crate::driver::{Context, DeviceProperties, Driver, FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
@@ -147,18 +147,20 @@ impl Function {
     /// Each pointer is to a value of its parameter's type. The memory that the kernel reaches through them stays
     /// valid, and is not used otherwise, until the kernel is done: buffers do not know of this launch. With
     /// this configuration the kernel does nothing undefined.
+    #[track_caller]
     pub unsafe fn launch_raw(
         &self,
         stream: &Stream,
         config: LaunchConfig,
         args: &[*const c_void],
     ) -> Result<()> {
+        let _site = site();
         let config = self.configure(Launch::from(config))?;
         if let Some(config) = &config {
             self.allow(config)?;
         }
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.launch_pointers(stream, config, args) }
+        unsafe { self.launch_pointers(stream, config, Source::Given, args) }
     }
 
     /// # Safety
@@ -167,11 +169,12 @@ impl Function {
         &self,
         stream: &Stream,
         config: Option<LaunchConfig>,
+        source: Source,
         args: &[*const c_void],
     ) -> Result<()> {
         self.check_argument_count(args.len())?;
         // SAFETY: passed on from the caller.
-        unsafe { self.launch_configured(stream, &config, args, &mut Uses::default()) }
+        unsafe { self.launch_configured(stream, &config, source, args, &mut Uses::default()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
@@ -257,11 +260,11 @@ impl Function {
     pub(super) unsafe fn enqueue<'p, 'a: 'p>(
         &self,
         stream: &Stream,
-        config: &LaunchConfig,
+        (config, source): (&LaunchConfig, Source),
         args: &[*const c_void],
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
     ) -> Result<()> {
-        self.enqueue_by(stream, config, uses, |driver, context| {
+        self.enqueue_by(stream, (config, source), uses, |driver, context| {
             // SAFETY: passed on from the caller.
             unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
         })
@@ -272,12 +275,13 @@ impl Function {
     fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
         &self,
         stream: &Stream,
-        config: &LaunchConfig,
+        (config, source): (&LaunchConfig, Source),
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
         launch: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
     ) -> Result<()> {
         self.check_stack()?;
-        let mut watch = stream.watch(|| Operation::Launch { kernel: self.spec().symbol, config });
+        let spec = self.spec();
+        let mut watch = stream.watch(|| Operation::Launch { kernel: spec.symbol, config, spec, source });
         let enqueued = storage::enqueue(uses, stream, Kind::Launch, launch);
         watch.ended(enqueued.is_ok());
         drop(watch);
@@ -340,12 +344,14 @@ impl Function {
     /// # Safety
     /// `P` are the kernel's parameters, in order; with these arguments and this shape it does nothing undefined.
     #[inline]
+    #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(
         &self,
         stream: &Stream,
         launch: Launch,
         args: &A,
     ) -> Result<()> {
+        let _site = site();
         ArgumentList::of(args, |args, uses| {
             let launch = launch.with_arrays(uses.shared_bytes);
             // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from
@@ -366,9 +372,9 @@ impl Function {
         // Errors in the arguments are reported first.
         self.check_uses(stream, uses)?;
         let (line, mut resolved);
-        let config = if let Some(config) = launch.in_line(self.line()) {
+        let (config, source) = if let Some(config) = launch.in_line(self.line()) {
             line = config;
-            &line
+            (&line, Source::Given)
         } else {
             resolved = Resolved::BLANK;
             if !launch.resolve_into(self, &mut resolved)? {
@@ -379,10 +385,10 @@ impl Function {
                 return unsafe { self.launch_adaptive(stream, launch, resolved, args, uses) };
             }
             self.allow(&resolved.config)?;
-            &resolved.config
+            (&resolved.config, resolved.source)
         };
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.enqueue(stream, config, args, uses.iter()) }
+        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
     }
 
     /// As [`Self::launch_uses`], in a configuration that was checked and [allowed](Self::allow); `None` launches nothing.
@@ -393,13 +399,14 @@ impl Function {
         &'a self,
         stream: &Stream,
         config: &Option<LaunchConfig>,
+        source: Source,
         args: &[*const c_void],
         uses: &mut Uses<'a>,
     ) -> Result<()> {
         self.check_uses(stream, uses)?;
         let Some(config) = config else { return Ok(()) };
         // SAFETY: passed on from the caller.
-        unsafe { self.enqueue(stream, config, args, uses.iter()) }
+        unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
     }
 
     /// Fails if stream or buffers are not of the kernel's device. Adds the module to what is used, if that was loaded at run
@@ -428,7 +435,7 @@ impl Function {
     ) -> Result<()> {
         self.device.check_process()?;
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        self.enqueue_by(stream, &config, uses.iter(), |driver, context| {
+        self.enqueue_by(stream, (&config, Source::Measured), uses.iter(), |driver, context| {
             let launch = || {
                 // SAFETY: every candidate was checked, and none has shared memory to be allowed; the rest is passed on from the
                 // caller.
@@ -475,6 +482,7 @@ impl<K: Kernel> TypedKernel<K> {
     /// # Safety
     /// The kernel's safety conditions hold for these arguments and this shape.
     #[inline]
+    #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(
         &self,
         stream: &Stream,
@@ -494,6 +502,7 @@ impl<K: Kernel> TypedKernel<K> {
     /// they do not allow; [`Error::DifferentDevices`] for an argument of another device than the stream's; a fault of
     /// earlier work.
     #[inline]
+    #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
     where
         K: SafeKernel,

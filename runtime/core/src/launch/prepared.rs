@@ -8,8 +8,9 @@ use gpu_spec::{Kernel, SafeKernel};
 
 use super::arguments::{ArgumentList, Arguments};
 use super::kernel::{Function, TypedKernel};
-use super::resolve::checked;
+use super::resolve::{Source, checked};
 use super::shape::Launch;
+use crate::device::observe::site;
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::stream::Stream;
@@ -20,6 +21,7 @@ pub struct PreparedFunction {
     function: Function,
     /// `None` when nothing is to be launched.
     config: Option<LaunchConfig>,
+    source: Source,
 }
 
 impl Function {
@@ -31,11 +33,13 @@ impl Function {
     /// # Errors
     /// As [`TypedKernel::launch`], of what concerns the configuration.
     pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
-        let config = self.configure(launch)?;
+        let resolved = launch.resolve(self)?;
+        let config = resolved.map(|resolved| resolved.config);
         if let Some(config) = &config {
             self.allow(config)?;
         }
-        Ok(PreparedFunction { function: self.clone(), config })
+        let source = resolved.map_or(Source::Given, |resolved| resolved.source);
+        Ok(PreparedFunction { function: self.clone(), config, source })
     }
 }
 
@@ -58,7 +62,9 @@ impl PreparedFunction {
     /// # Safety
     /// As for [`Function::launch_as`].
     #[inline]
+    #[track_caller]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
+        let _site = site();
         ArgumentList::of(args, |args, uses| {
             let with_arrays;
             let config = match uses.shared_bytes {
@@ -70,7 +76,7 @@ impl PreparedFunction {
             };
             // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was
             // checked and allowed; the rest is passed on from the caller.
-            unsafe { self.function.launch_configured(stream, config, args, uses) }
+            unsafe { self.function.launch_configured(stream, config, self.source, args, uses) }
         })
     }
 
@@ -91,9 +97,11 @@ impl PreparedFunction {
     ///
     /// # Safety
     /// As for [`Function::launch_raw`].
+    #[track_caller]
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
+        let _site = site();
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.function.launch_pointers(stream, self.config, args) }
+        unsafe { self.function.launch_pointers(stream, self.config, self.source, args) }
     }
 }
 
@@ -157,6 +165,7 @@ impl<K: Kernel> PreparedLaunch<K> {
     /// # Safety
     /// The kernel's safety conditions hold for these arguments and this configuration.
     #[inline]
+    #[track_caller]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
         // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.
         unsafe { self.prepared.launch_as(stream, &args) }
@@ -170,6 +179,7 @@ impl<K: Kernel> PreparedLaunch<K> {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream or an argument of another device than the
     /// kernel's; a fault of earlier work.
     #[inline]
+    #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()>
     where
         K: SafeKernel,

@@ -6,25 +6,9 @@ use super::heuristic::{GridChoice, grid_for_bandwidth};
 use super::limits::{Limits, Line};
 use super::policy::Winner;
 use super::shape::{Launch, Shape};
+pub use crate::device::source::Source;
 use crate::driver::LaunchConfig;
 use crate::error::{Error, LaunchError, Result};
-
-/// Where a configuration comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// Block and grid were given, at most a number of blocks was computed.
-    Given,
-    /// It was chosen from the properties of device and kernel.
-    Heuristic,
-    /// It was the fastest when it was measured, by another process or by a tuner, and was kept in the store.
-    Tuned,
-    /// It was the fastest when it was measured in this process.
-    Measured,
-}
-
-impl Source {
-    pub(super) const ALL: [Source; 4] = [Source::Given, Source::Heuristic, Source::Tuned, Source::Measured];
-}
 
 /// A configuration within all limits.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use super::kernel::Function;
+use super::resolve::Source;
 use super::shape::Launch;
 use crate::driver::DevicePtr;
 use crate::error::{Error, LaunchError, Result};
@@ -166,6 +167,6 @@ impl Function {
         let code = self.code_use(stream);
         // SAFETY: the configuration was checked and allowed; there is a value of the right size for each parameter as far as is
         // known, and the rest is passed on from the caller. The uses keep and order the memory.
-        unsafe { self.enqueue(stream, &config, &pointers, args.uses.iter().chain(&code)) }
+        unsafe { self.enqueue(stream, (&config, Source::Given), &pointers, args.uses.iter().chain(&code)) }
     }
 }

@@ -7,6 +7,7 @@ use std::ops::RangeBounds;
 use super::storage::Storage;
 use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::device::Device;
+use crate::device::observe::site;
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
@@ -63,6 +64,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).
     #[track_caller]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        let _site = site();
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let storage = Storage::allocate(stream, len, size_of::<T>())?;
         Ok(Self { storage, len, elements: PhantomData })
@@ -74,6 +76,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`Self::uninit`]; whatever the driver reports.
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
+        let _site = site();
         let mut buffer = Self::uninit(stream, len)?;
         buffer.as_mut_slice().memset(0)?;
         Ok(buffer)
@@ -85,6 +88,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// As [`Self::uninit`]; a fault of a kernel that was running on the stream.
     #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
+        let _site = site();
         let mut buffer = Self::uninit(stream, host.len())?;
         buffer.copy_from_host(host)?;
         Ok(buffer)
@@ -172,7 +176,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// A fault of a kernel that was running.
+    #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
+        let _site = site();
         self.as_slice().to_host()
     }
 
@@ -180,7 +186,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
+        let _site = site();
         self.as_slice().copy_to_host(host)
     }
 
@@ -188,7 +196,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
+        let _site = site();
         self.as_mut_slice().copy_from_host(host)
     }
 
@@ -196,7 +206,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`Stream::copy`].
+    #[track_caller]
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
+        let _site = site();
         self.as_mut_slice().copy_from(source)
     }
 }

@@ -149,10 +149,12 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     let pool = MemoryPool::for_graph(device)?;
     let capturing =
         Arc::new(Capturing { pool, invalidation: Invalidation::default(), state: Mutex::default() });
+    let watch = stream.watch(|| Operation::CaptureBegin);
     let mut state = capturing.lock();
-    capturing
-        .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode))?;
+    let begun = capturing
+        .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode));
     drop(state);
+    watch.done(begun)?;
     Ok(capturing)
 }
 
@@ -308,7 +310,14 @@ impl Capturing {
             return Err(GraphError::CaptureEnded.into());
         };
         let handle = origin.handle();
+        let kernels = state.kernels.len();
+        let what = |graph| Operation::CaptureEnd { graph, kernels };
+        let mut watch = origin.watch(|| what(None));
         let ended = origin.device().call_lost(|driver, context| driver.capture_end(context, handle));
+        if let Ok(graph) = ended {
+            watch.found(|| what(Some(graph)));
+        }
+        drop(watch);
         state.ended = true;
         let streams = std::mem::take(&mut state.streams);
         for stream in &streams {
@@ -366,7 +375,7 @@ impl CaptureSink for Capturing {
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()> {
         let handle = stream.handle();
         stream.observed(
-            || Operation::EventWait { event },
+            || Operation::EventWait { event, on: None, buffer: None },
             || self.call(stream, |driver, context| driver.stream_wait_event(context, handle, event)),
         )
     }

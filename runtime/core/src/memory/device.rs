@@ -3,7 +3,7 @@
 use super::MemoryInfo;
 use super::allocator::CachingAllocator;
 use crate::device::Device;
-use crate::device::observe::{self, Awaited, Operation};
+use crate::device::observe::{self, Awaited, Operation, site};
 use crate::error::{GraphError, Result};
 
 impl Device {
@@ -20,7 +20,9 @@ impl Device {
     ///
     /// # Errors
     /// A fault of a kernel that was running; what a [check](crate::check) found.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        let _site = site();
         self.wait()?;
         self.check_findings()
     }

@@ -10,7 +10,7 @@ use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
 use super::{foreign, large_pages};
 use crate::device::Device;
-use crate::device::observe::CopyDirection;
+use crate::device::observe::{CopyDirection, site};
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
@@ -148,7 +148,9 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     ///
     /// # Errors
     /// A fault of a kernel that was running.
+    #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
+        let _site = site();
         let mut host = Vec::<T>::new();
         host.try_reserve_exact(self.len)
             .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
@@ -173,7 +175,9 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    #[track_caller]
     pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
+        let _site = site();
         check_lengths("copying to the host", host.len(), self.len)?;
         if self.bytes() == 0 {
             return Ok(());
@@ -299,7 +303,9 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     /// A fault of a kernel that was running.
+    #[track_caller]
     pub fn to_host(&self) -> Result<Vec<T>> {
+        let _site = site();
         self.range.to_host()
     }
 
@@ -307,7 +313,9 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
+        let _site = site();
         check_lengths("copying from the host", self.len(), host.len())?;
         if self.range.bytes() == 0 {
             return Ok(());
@@ -328,7 +336,9 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     /// As [`Stream::copy`](crate::Stream::copy).
+    #[track_caller]
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
+        let _site = site();
         self.range.storage.stream().copy(source, self)
     }
 
@@ -352,6 +362,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// When the source or the target is not within the slice, as slices do.
     #[track_caller]
     pub fn copy_within(&mut self, source: impl RangeBounds<usize>, dest: usize) -> Result<()> {
+        let _site = site();
         let source = resolve_or_panic(&source, self.len());
         let target = resolve_or_panic(&(dest..dest.saturating_add(source.len())), self.len());
         if source.start < target.end && target.start < source.end && size_of::<T>() != 0 {
@@ -368,7 +379,9 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     /// Whatever the driver reports.
+    #[track_caller]
     pub fn memset(&mut self, value: u8) -> Result<()> {
+        let _site = site();
         self.range.storage.stream().memset(self, value)
     }
 }

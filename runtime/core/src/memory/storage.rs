@@ -9,6 +9,7 @@ use super::graph_resource::GraphResource;
 use super::owners::{self, Owner};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
+use crate::device::observe::AwaitedBuffer;
 use crate::driver::{self, Context, DevicePtr, Driver, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -230,10 +231,16 @@ impl BufferUse<'_> {
         if !self.ordered || self.range.is_empty() {
             return;
         }
+        waits.buffer = Some(AwaitedBuffer {
+            address: self.storage.ptr().0,
+            bytes: self.storage.bytes,
+            write: self.access == Access::Write,
+        });
         usage.begin(home, stream, &self.range, self.access, waits);
         if let Some(tracked) = tracked.get() {
             tracked.usage().begin(home, stream, &self.range, self.access, waits);
         }
+        waits.buffer = None;
     }
 
     /// Notes that work which uses this part was enqueued on `stream`.

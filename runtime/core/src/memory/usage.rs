@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::device::observe::AwaitedBuffer;
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
@@ -68,7 +69,9 @@ struct Use {
 /// The waits that a piece of work needs: streams, each once, with the epoch of their newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    streams: Vec<(Stream, u64)>,
+    streams: Vec<(Stream, u64, Option<AwaitedBuffer>)>,
+    /// The buffer whose uses are added now.
+    pub buffer: Option<AwaitedBuffer>,
     /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
     time: Timeline,
 }
@@ -76,16 +79,16 @@ pub(crate) struct Waits {
 impl Waits {
     #[inline]
     pub fn new(time: Timeline) -> Self {
-        Self { streams: Vec::new(), time }
+        Self { streams: Vec::new(), buffer: None, time }
     }
 
     fn add(&mut self, stream: &Stream, other: &Stream, epoch: u64) {
         if stream.comes_after(other, epoch, self.time) {
             return;
         }
-        match self.streams.iter_mut().find(|(known, _)| known == other) {
-            Some((_, newest)) => *newest = epoch.max(*newest),
-            None => self.streams.push((other.clone(), epoch)),
+        match self.streams.iter_mut().find(|(known, ..)| known == other) {
+            Some((_, newest, _)) => *newest = epoch.max(*newest),
+            None => self.streams.push((other.clone(), epoch, self.buffer)),
         }
     }
 
@@ -97,12 +100,12 @@ impl Waits {
 
     #[cold]
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
-        let Self { streams, time } = self;
+        let Self { streams, time, .. } = self;
         let all = 0..streams.len();
         // A wait covers what its stream has waited for until now. That one is covered by a second does not mean that the
         // second covers what the first covers: it may have waited for the first before.
         let covers = |by: usize, index: usize| {
-            let (other, epoch) = &streams[index];
+            let (other, epoch, _) = &streams[index];
             by == index || streams[by].0.comes_after(other, *epoch, time)
         };
         let mut waits = vec![true; all.len()];
@@ -113,9 +116,9 @@ impl Waits {
             }
         }
         let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
-        waited.map(|(wait, _)| wait).try_for_each(|(other, epoch)| match time {
-            Timeline::Running => stream.wait_for_running(other, Some(*epoch)),
-            Timeline::Captured => stream.wait_for_captured(other),
+        waited.map(|(wait, _)| wait).try_for_each(|(other, epoch, buffer)| match time {
+            Timeline::Running => stream.wait_for_running(other, Some(*epoch), *buffer),
+            Timeline::Captured => stream.wait_for_captured(other, *buffer),
         })
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::Stream;
 use super::captures::{CaptureSink, Captures};
 use super::clock::{Clock, Timeline, Timestamp};
-use crate::device::observe::{Awaited, Operation};
-use crate::driver::EventHandle;
+use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
+use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
 
 /// Why nothing can wait for a stream that is being captured.
@@ -19,7 +19,9 @@ impl Stream {
     ///
     /// # Errors
     /// A fault of a kernel that was running; what a [check](crate::check) found.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        let _site = site();
         self.wait()?;
         self.device().check_findings()
     }
@@ -125,7 +127,9 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::wait_event`].
+    #[track_caller]
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
+        let _site = site();
         if self == other {
             return Ok(());
         }
@@ -144,7 +148,7 @@ impl Stream {
             (Some(_), None) => {
                 Err(Error::Graph(GraphError::OutsideCapture { what: "the other stream's work was enqueued" }))
             }
-            (None, None) => self.wait_for_running(other, None),
+            (None, None) => self.wait_for_running(other, None, None),
         }
     }
 
@@ -178,8 +182,8 @@ impl Stream {
     }
 
     /// Makes later captured work on this stream wait for another that takes part in the same capture, whose lock the
-    /// caller holds.
-    pub(crate) fn wait_for_captured(&self, other: &Stream) -> Result<()> {
+    /// caller holds. `buffer` needs the order.
+    pub(crate) fn wait_for_captured(&self, other: &Stream, buffer: Option<AwaitedBuffer>) -> Result<()> {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
         let handle = other.handle();
@@ -187,18 +191,24 @@ impl Stream {
             || Operation::EventRecord { event },
             || other.call(|driver, context| driver.event_record(context, event, handle)),
         )?;
-        self.wait_handle(event)?;
+        self.wait_handle(event, Some(handle), buffer)?;
         self.captured_clock().learn(&closed);
         Ok(())
     }
 
     /// Makes later work on this stream wait for what is enqueued on another to run: if that one is being captured, for
-    /// what came before. Then `epoch` says up to which epoch of it is needed; `None` for everything.
+    /// what came before. Then `epoch` says up to which epoch of it is needed; `None` for everything. `buffer` needs the
+    /// order; `None` if the program asked for it.
     ///
     /// # Errors
     /// [`GraphError::CaptureUnderway`] when what is needed may have been enqueued while the capture began; whatever the driver
     /// reports.
-    pub(crate) fn wait_for_running(&self, other: &Stream, epoch: Option<u64>) -> Result<()> {
+    pub(crate) fn wait_for_running(
+        &self,
+        other: &Stream,
+        epoch: Option<u64>,
+        buffer: Option<AwaitedBuffer>,
+    ) -> Result<()> {
         loop {
             let captures = other.capture_count();
             if Captures::is_capturing(captures) {
@@ -210,7 +220,7 @@ impl Stream {
                 if epoch.is_none_or(|epoch| epoch > before.closed.id().1) {
                     return Err(GraphError::CaptureUnderway.into());
                 }
-                self.wait_handle(before.event)?;
+                self.wait_handle(before.event, Some(other.handle()), buffer)?;
                 self.running_clock().learn(&before.closed);
                 return Ok(());
             }
@@ -229,16 +239,21 @@ impl Stream {
                 // The record may have become part of a capture that began meanwhile.
                 continue;
             }
-            self.wait_handle(event)?;
+            self.wait_handle(event, Some(handle), buffer)?;
             self.running_clock().learn(&closed);
             return Ok(());
         }
     }
 
-    pub(crate) fn wait_handle(&self, event: EventHandle) -> Result<()> {
+    pub(crate) fn wait_handle(
+        &self,
+        event: EventHandle,
+        on: Option<StreamHandle>,
+        buffer: Option<AwaitedBuffer>,
+    ) -> Result<()> {
         let stream = self.handle();
         self.observed(
-            || Operation::EventWait { event },
+            || Operation::EventWait { event, on, buffer },
             || self.call(|driver, context| driver.stream_wait_event(context, stream, event)),
         )
     }
@@ -306,7 +321,7 @@ mod tests {
                 let (captured, done) = (&captured, &done);
                 scope.spawn(move || {
                     while !done.load(Ordering::Relaxed) {
-                        match waiting.wait_for_running(captured, None) {
+                        match waiting.wait_for_running(captured, None, None) {
                             Ok(()) => waiting.synchronize().unwrap(),
                             Err(error) => {
                                 assert!(matches!(error, Error::Graph(_)), "{error}");

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::collective::{check_targets, copies, pack};
+use crate::device::observe::site;
 use crate::error::Result;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
@@ -83,6 +84,7 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     streams: &[Stream],
     buffer_bytes: usize,
 ) -> Result<Vec<Coalesced<T>>> {
+    let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     check_targets("broadcast_coalesced", &sources, streams)?;
     let places: Arc<[Places]> = groups(&sources, buffer_bytes).into();

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 pub use super::coalesced::{COALESCE_BYTES, Coalesced, broadcast_coalesced};
 use crate::device::Device;
+use crate::device::observe::site;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use crate::stream::Stream;
@@ -54,6 +55,7 @@ pub fn broadcast<'s, T: DeviceCopy>(
     source: impl Into<DeviceSlice<'s, T>>,
     streams: &[Stream],
 ) -> Result<Vec<DeviceBuffer<T>>> {
+    let _site = site();
     let source = source.into();
     check_targets("broadcast", &[source], streams)?;
     copies(streams, &vec![source; streams.len()])
@@ -95,6 +97,7 @@ pub fn scatter<'s, T: DeviceCopy>(
     streams: &[Stream],
     chunk_lens: Option<&[usize]>,
 ) -> Result<Vec<DeviceBuffer<T>>> {
+    let _site = site();
     let source = source.into();
     check_targets("scatter", &[source], streams)?;
     let chunks: Vec<_> = match chunk_lens {
@@ -129,6 +132,7 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     sources: impl IntoIterator<Item = S>,
     stream: &Stream,
 ) -> Result<DeviceBuffer<T>> {
+    let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     if sources.is_empty() {
         return Err(Error::EmptyList { operation: "gather", list: "sources" });

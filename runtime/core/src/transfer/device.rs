@@ -2,7 +2,7 @@
 
 use super::peer::{self, Route};
 use crate::device::Device;
-use crate::device::observe::{CopyDirection, Operation};
+use crate::device::observe::{CopyDirection, Operation, site};
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::memory::slice::check_lengths;
@@ -50,11 +50,13 @@ impl Stream {
     /// [`Error::DifferentDevices`]: crate::Error::DifferentDevices
     /// [`Error::NoPeerAccess`]: crate::Error::NoPeerAccess
     /// [`Error::PinnedOutOfMemory`]: crate::Error::PinnedOutOfMemory
+    #[track_caller]
     pub fn copy<'s, 't, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceSlice<'s, T>>,
         target: impl Into<DeviceSliceMut<'t, T>>,
     ) -> Result<()> {
+        let _site = site();
         let (source, target) = (source.into(), target.into());
         check_lengths(peer::OPERATION, target.len(), source.len())?;
         let route = Route::find(self, source.device(), target.device())?;
@@ -94,11 +96,13 @@ impl Stream {
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device;
     /// whatever the driver reports.
+    #[track_caller]
     pub fn memset<'t, T: DeviceCopy>(
         &self,
         target: impl Into<DeviceSliceMut<'t, T>>,
         value: u8,
     ) -> Result<()> {
+        let _site = site();
         let target = target.into();
         self.check_device(target.device(), || ("setting bytes".to_owned(), "the buffer".to_owned()))?;
         let (part, address) = (target.used(), target.as_device_ptr());

@@ -9,7 +9,7 @@ use super::host_memory::HostMemory;
 use super::pending::{CopyFailed, HostSide, Pending, SharedHost};
 use super::staged;
 use crate::device::Device;
-use crate::device::observe::CopyDirection;
+use crate::device::observe::{CopyDirection, site};
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::event::Event;
@@ -133,11 +133,13 @@ impl Stream {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
     /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); whatever the driver reports. When something was
     /// enqueued before the error, the stream is waited for.
+    #[track_caller]
     pub fn copy_from_host<'d, H: HostMemory>(
         &self,
         source: H,
         target: impl Into<DeviceSliceMut<'d, H::Element>>,
     ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
+        let _site = site();
         let target = target.into();
         let side = DeviceSide {
             direction: Direction::Up,
@@ -168,11 +170,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_from_host`].
+    #[track_caller]
     pub fn copy_to_host<'d, H: HostMemory>(
         &self,
         source: impl Into<DeviceSlice<'d, H::Element>>,
         target: H,
     ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
+        let _site = site();
         let source = source.into();
         let side = DeviceSide {
             direction: Direction::Down,

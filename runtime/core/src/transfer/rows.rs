@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use super::host::{DeviceSide, Direction};
 use super::pending::{CopyFailed, HostSide, Pending};
 use crate::device::Device;
-use crate::device::observe::CopyDirection;
+use crate::device::observe::{CopyDirection, site};
 use crate::driver::{Place, RowsCopy};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -265,11 +265,13 @@ impl Stream {
     /// # Errors
     /// [`Error::ShapeMismatch`]; [`Error::DifferentDevices`] for rows that are not on the stream's device; whatever the
     /// driver reports.
+    #[track_caller]
     pub fn copy_rows<T: DeviceCopy>(
         &self,
         source: DeviceRows<'_, T>,
         target: DeviceRowsMut<'_, T>,
     ) -> Result<()> {
+        let _site = site();
         target.shape.check(OPERATION, source.shape)?;
         self.check_device(source.device(), || (OPERATION.to_owned(), "the source".to_owned()))?;
         self.check_device(target.device(), || (OPERATION.to_owned(), "the target".to_owned()))?;
@@ -288,11 +290,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_rows`], with the memory.
+    #[track_caller]
     pub fn copy_rows_from_host<T: DeviceCopy>(
         &self,
         source: PinnedRows<T>,
         target: DeviceRowsMut<'_, T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
+        let _site = site();
         let side = DeviceSide {
             direction: Direction::Up,
             device: target.device(),
@@ -310,11 +314,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_rows`], with the memory.
+    #[track_caller]
     pub fn copy_rows_to_host<T: DeviceCopy>(
         &self,
         source: DeviceRows<'_, T>,
         target: PinnedRows<T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
+        let _site = site();
         let side = DeviceSide {
             direction: Direction::Down,
             device: source.device(),

@@ -43,6 +43,7 @@ impl Sensors {
             temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
             power_w: device.power_usage().ok().map(watts),
             power_limit_w: device.enforced_power_limit().ok().map(watts),
+            memory_used: device.memory_info().ok().map(|memory| memory.used),
             throttle_reasons: device.current_throttle_reasons().map(names).unwrap_or_default(),
             driver_version: management::driver_version(),
         }

@@ -9,6 +9,7 @@ use warpsmith_emulator::check;
 use super::context::EmulatedContext;
 use super::kernel::KernelCall;
 use super::rows::Rows;
+use crate::activity::ActivityTransfer;
 use crate::host_function::HostCall;
 use crate::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
@@ -19,6 +20,7 @@ pub(super) enum Action {
         dst: u64,
         src: u64,
         bytes: usize,
+        kind: ActivityTransfer,
     },
     Set {
         dst: u64,
@@ -45,7 +47,7 @@ impl Action {
     pub(super) unsafe fn run(&self, context: &EmulatedContext) {
         match self {
             // SAFETY: passed on from the caller.
-            Self::Copy { dst, src, bytes } => unsafe {
+            Self::Copy { dst, src, bytes, .. } => unsafe {
                 let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
                 dst.copy_from_nonoverlapping(src, *bytes);
@@ -87,6 +89,16 @@ impl Action {
             }
         }
         freeze();
+    }
+
+    /// The kind and the bytes of a copy or memset.
+    pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
+        match self {
+            Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),
+            Self::Rows(rows) => Some((rows.kind(), rows.bytes() as u64)),
+            Self::Set { bytes, .. } => Some((ActivityTransfer::Memset, *bytes as u64)),
+            Self::Launch(_) | Self::Host(_) | Self::HostWork(_) => None,
+        }
     }
 
     /// The operation of a node with this action.

@@ -1,5 +1,6 @@
 //! [`EmulatedDriverBuilder`]: the options of an emulated driver.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::KernelSpec;
@@ -152,7 +153,8 @@ impl EmulatedDriverBuilder {
     ///
     /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
     /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
-    /// after the other. The host's work takes none, and its waits order no clocks. Work still
+    /// after the other. The host has a clock too: its own work takes no time, and what it waits for moves the clock on to
+    /// the time at which that was done. Work begins no earlier than it was enqueued on that clock. Work still
     /// runs, but with [`Self::idle`] kernels do not. The model is called when the work has run, on the thread that ran
     /// it; it must not call the driver, and stops the context when it panics.
     ///
@@ -189,7 +191,7 @@ impl EmulatedDriverBuilder {
     /// Makes the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
         let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
-        let time = self.time.map(|time| time.idle(self.idle));
+        let time = self.time.map(|time| time.started(self.idle));
         Arc::new(EmulatedDriver {
             devices: (0..self.devices).map(|_| Mutex::default()).collect(),
             memory: self.memory,
@@ -202,6 +204,8 @@ impl EmulatedDriverBuilder {
             time,
             #[cfg(feature = "testing")]
             sensors: Sensors::new(self.devices),
+            recorder: Arc::default(),
+            all_calls: AtomicBool::new(false),
             stepper: self.schedule.map(|(schedule, testing)| Stepping::new(schedule, testing)),
             races: Arc::new(Races::new(match self.races {
                 true => Some(Way::Arguments),

@@ -16,6 +16,7 @@ use super::stream::{Queue, Work};
 use super::touched::{Access, Touched};
 #[cfg(feature = "testing")]
 use crate::Telemetry;
+use crate::activity::{ActivityTransfer, ActivityWait};
 use crate::error::{Result, code};
 use crate::{Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, RowsCopy, StreamHandle};
 
@@ -37,6 +38,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_retain(&self, ordinal: u32) -> Result<Context> {
+        let _called = self.called_aside(Call::ContextRetain);
         self.control.enter(Call::ContextRetain)?;
         let mut primary = self.primary(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner);
         let context =
@@ -62,12 +64,18 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
+        let _called = self.called(Call::ContextSynchronize);
         let ordered = self.control.enter_to_wait(Call::ContextSynchronize)?;
         let enqueued = self.races.of_context(context.0);
         let context = self.contexts.get(Call::ContextSynchronize, context.0)?;
         self.captures.refuse_context(Call::ContextSynchronize, &context)?;
         let wait = |stream: &Arc<Queue>| stream.wait(Call::ContextSynchronize);
-        context.streams().iter().map(wait).fold(Ok(()), Result::and)?;
+        let streams = context.streams();
+        self.host_waits(ActivityWait::HostForDevice, (context.ordinal, 0), || {
+            let waited = streams.iter().map(wait).fold(Ok(()), Result::and);
+            self.waited_until(streams.iter().map(|stream| stream.simulated_us()).fold(0.0, f64::max));
+            waited
+        })?;
         self.races.host_saw(enqueued.as_ref());
         ordered?;
         context.inspect();
@@ -79,6 +87,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::ContextSetStackLimit);
         let context = self.enter(Call::ContextSetStackLimit, context)?;
         self.captures.check_none(Call::ContextSetStackLimit, &context)?;
         context.set_stack_limit(Call::ContextSetStackLimit, bytes)
@@ -89,6 +98,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn context_set_limit(&self, context: Context, limit: ContextLimit, value: usize) -> Result<()> {
+        let _called = self.called_aside(Call::ContextSetLimit);
         self.enter(Call::ContextSetLimit, context)?.set_limit(Call::ContextSetLimit, limit, value)
     }
 
@@ -112,6 +122,7 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()> {
+        let _called = self.called_aside(Call::PeerEnable);
         let call = Call::PeerEnable;
         let (context, peer) = (self.enter(call, context)?, self.contexts.get(call, peer.0)?);
         if Arc::ptr_eq(&context, &peer) {
@@ -149,6 +160,7 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::CopyToDevice);
         let context = self.enter(Call::CopyToDevice, context)?;
         self.check_range(Call::CopyToDevice, &context, dst, bytes)?;
         self.copy(Call::CopyToDevice, stream, dst.0, src.expose_provenance() as u64, bytes)
@@ -162,6 +174,7 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::CopyToHost);
         let context = self.enter(Call::CopyToHost, context)?;
         self.check_range(Call::CopyToHost, &context, src, bytes)?;
         self.copy(Call::CopyToHost, stream, dst.expose_provenance() as u64, src.0, bytes)
@@ -175,6 +188,7 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::CopyDevice);
         let context = self.enter(Call::CopyDevice, context)?;
         self.check_range(Call::CopyDevice, &context, dst, bytes)?;
         self.check_range(Call::CopyDevice, &context, src, bytes)?;
@@ -189,6 +203,7 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::CopyPeer);
         let call = Call::CopyPeer;
         let here = self.enter(call, context)?;
         if context != dst.0 && context != src.0 {
@@ -207,11 +222,17 @@ unsafe impl Driver for EmulatedDriver {
                 side.add_visitor(&here);
             }
         }
-        let copy = Action::Copy { dst: dst.1.0, src: src.1.0, bytes };
+        let peer = self.contexts.get(call, if context == dst.0 { src.0.0 } else { dst.0.0 })?.ordinal;
+        let kind = match dst.0 == src.0 {
+            true => ActivityTransfer::DeviceToDevice,
+            false => ActivityTransfer::PeerToPeer { peer },
+        };
+        let copy = Action::Copy { dst: dst.1.0, src: src.1.0, bytes, kind };
         self.push(call, stream, Work::Act(copy), touched)
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
+        let _called = self.called(Call::CopyRows);
         let context = self.enter(Call::CopyRows, context)?;
         let rows = Rows::check(rows, |ptr, bytes| self.check_range(Call::CopyRows, &context, ptr, bytes))?;
         let touched = rows.touched();
@@ -226,6 +247,7 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::Memset);
         let context = self.enter(Call::Memset, context)?;
         let written = self.check_fill(Call::Memset, &context, dst, bytes)?;
         let work = Work::Act(Action::Set { dst: dst.0, value, bytes: written });

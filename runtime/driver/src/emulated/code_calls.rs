@@ -26,6 +26,7 @@ unsafe impl CodeDriver for EmulatedDriver {
     }
 
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle> {
+        let _called = self.called_aside(Call::ModuleLoad);
         let context = self.enter(Call::ModuleLoad, context)?;
         match source {
             ModuleSource::HostEntries => Ok(HOST_ENTRIES),
@@ -51,6 +52,7 @@ unsafe impl CodeDriver for EmulatedDriver {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle> {
+        let _called = self.called_aside(Call::ModuleFunction);
         self.enter(Call::ModuleFunction, context)?;
         if module == HOST_ENTRIES { Ok(function_of(spec)) } else { self.code.function(module, spec.symbol) }
     }
@@ -61,6 +63,7 @@ unsafe impl CodeDriver for EmulatedDriver {
         module: ModuleHandle,
         name: &str,
     ) -> Result<(DevicePtr, usize)> {
+        let _called = self.called_aside(Call::ModuleGlobal);
         self.enter(Call::ModuleGlobal, context)?;
         if module == HOST_ENTRIES {
             let text = "the globals of host entries are the program's own";
@@ -70,11 +73,13 @@ unsafe impl CodeDriver for EmulatedDriver {
     }
 
     fn link(&self, context: Context, parts: &[ModuleSource<'_>]) -> Result<Vec<u8>> {
+        let _called = self.called_aside(Call::Link);
         self.enter(Call::Link, context)?;
         self.code.link(parts)
     }
 
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {
+        let _called = self.called_aside(Call::FunctionAttributes);
         self.enter(Call::FunctionAttributes, context)?;
         let (kernel, _) = self.code.kernel_of(Call::FunctionAttributes, function)?;
         let bounds = kernel.launch_bounds.map_or(MAX_THREADS, |bounds| bounds.max_threads);
@@ -82,6 +87,7 @@ unsafe impl CodeDriver for EmulatedDriver {
     }
 
     fn function_allow_shared(&self, context: Context, _function: FunctionHandle, bytes: u32) -> Result<()> {
+        let _called = self.called_aside(Call::FunctionAllowShared);
         self.enter(Call::FunctionAllowShared, context)?;
         if bytes > SHARED_BYTES {
             let text = format!("{bytes} bytes of shared memory are over {SHARED_BYTES}");
@@ -97,6 +103,7 @@ unsafe impl CodeDriver for EmulatedDriver {
         block_threads: u32,
         shared_bytes: u32,
     ) -> Result<u32> {
+        let _called = self.called_aside(Call::FunctionOccupancy);
         self.enter(Call::FunctionOccupancy, context)?;
         Ok(occupancy(block_threads, shared_bytes))
     }
@@ -135,10 +142,12 @@ unsafe impl CodeDriver for EmulatedDriver {
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::Launch);
         let context = self.enter(Call::Launch, context)?;
         self.check_config(Call::Launch, function, config)?;
         if self.idle && !self.captures.holds(stream.0) {
             if self.time.is_none() && !self.races.is_on() {
+                self.launched_idly(stream, function, config);
                 return Ok(());
             }
             let kernel = self.code.kernel_of(Call::Launch, function)?;

@@ -16,16 +16,19 @@ use crate::{Context, DevicePtr, MemoryDriver, PhysicalHandle, StreamHandle};
 // SAFETY: as for `Driver`.
 unsafe impl MemoryDriver for EmulatedDriver {
     fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
+        let _called = self.called_aside(Call::MemoryInfo);
         Ok(self.enter(Call::MemoryInfo, context)?.heap.info())
     }
 
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
+        let _called = self.called_aside(Call::MemoryAllocate);
         let ptr = self.enter(Call::MemoryAllocate, context)?.heap.allocate(Call::MemoryAllocate, bytes)?;
         self.races.allocated(Call::MemoryAllocate, ptr.0, bytes, None);
         Ok(ptr)
     }
 
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
+        let _called = self.called_aside(Call::MemoryFree);
         let context = self.enter_to_free(Call::MemoryFree, context)?;
         // SAFETY: passed on from the caller.
         unsafe {
@@ -48,6 +51,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void> {
+        let _called = self.called_aside(Call::PinnedAllocate);
         self.enter(Call::PinnedAllocate, context)?;
         let ptr = self.pinned.allocate(Call::PinnedAllocate, bytes)?;
         self.races.allocated(Call::PinnedAllocate, ptr.0, bytes, None);
@@ -55,6 +59,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
+        let _called = self.called_aside(Call::PinnedFree);
         let context = self.enter_to_free(Call::PinnedFree, context)?;
         let used = |start, end| {
             self.races.host_frees(Call::PinnedFree, start..end, true);
@@ -67,6 +72,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::HostRegister);
         self.enter(Call::HostRegister, context)?;
         self.registered.add(ptr.expose_provenance() as u64, bytes)?;
         self.races.allocated(Call::HostRegister, ptr.addr() as u64, bytes, None);
@@ -74,6 +80,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()> {
+        let _called = self.called_aside(Call::HostUnregister);
         let context = self.enter_to_free(Call::HostUnregister, context)?;
         self.registered
             .remove(ptr.addr() as u64, |start, end| self.frees(Call::HostUnregister, start, end))?;
@@ -108,21 +115,25 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
+        let _called = self.called_aside(Call::VirtualReserve);
         self.enter(Call::VirtualReserve, context)?.space.reserve(bytes)
     }
 
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::VirtualRelease);
         let context = self.enter_to_free(Call::VirtualRelease, context)?;
         context.space.release(ptr, bytes)?;
         context.check(Call::VirtualRelease.name())
     }
 
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
+        let _called = self.called_aside(Call::PhysicalCreate);
         let context = self.enter(Call::PhysicalCreate, context)?;
         context.space.create(bytes, &context.heap)
     }
 
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {
+        let _called = self.called_aside(Call::PhysicalRelease);
         let context = self.enter_to_free(Call::PhysicalRelease, context)?;
         context.space.release_handle(handle, &context.heap)?;
         context.check(Call::PhysicalRelease.name())
@@ -135,12 +146,14 @@ unsafe impl MemoryDriver for EmulatedDriver {
         bytes: usize,
         handle: PhysicalHandle,
     ) -> Result<()> {
+        let _called = self.called_aside(Call::VirtualMap);
         let context = self.enter(Call::VirtualMap, context)?;
         // SAFETY: passed on from the caller.
         unsafe { context.space.map(ptr, bytes, handle) }
     }
 
     unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        let _called = self.called_aside(Call::VirtualUnmap);
         let context = self.enter_to_free(Call::VirtualUnmap, context)?;
         let busy = |start, end| self.frees(Call::VirtualUnmap, start, end);
         // SAFETY: passed on from the caller.
@@ -156,6 +169,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         bytes: usize,
         ordinals: &[u32],
     ) -> Result<()> {
+        let _called = self.called_aside(Call::VirtualSetAccess);
         let context = self.enter(Call::VirtualSetAccess, context)?;
         for ordinal in ordinals {
             self.known(Call::VirtualSetAccess, *ordinal)?;
@@ -165,6 +179,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
+        let _called = self.called_aside(Call::StreamAllocate);
         let context = self.enter(Call::StreamAllocate, context)?;
         self.streams.get(Call::StreamAllocate, stream.0)?;
         self.captures.refuse(Call::StreamAllocate, stream.0, NO_POOL)?;
@@ -174,6 +189,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
     }
 
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
+        let _called = self.called(Call::StreamFree);
         let context = self.enter_to_free(Call::StreamFree, context)?;
         self.captures.refuse(Call::StreamFree, stream.0, NO_POOL)?;
         let bytes = context.heap.leave(ptr)?;

@@ -58,13 +58,14 @@ mod testing;
 mod touched;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use warpsmith_emulator::{Order, settings};
 
 use self::action::Action;
+use self::activity::Recorder;
 pub use self::builder::EmulatedDriverBuilder;
 use self::capture::Captures;
 use self::context::EmulatedContext;
@@ -85,6 +86,7 @@ use self::stream::{EventState, Queue, Work};
 use self::telemetry::Sensors;
 use self::touched::{Access, Touched};
 use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
+use crate::activity::ActivityTransfer;
 use crate::error::{Result, code};
 
 /// Handles of one kind and what they stand for. No handle is given out twice.
@@ -145,6 +147,9 @@ pub struct EmulatedDriver {
     time: Option<TimeModel>,
     #[cfg(feature = "testing")]
     sensors: Sensors,
+    recorder: Arc<Recorder>,
+    /// Whether calls are recorded that neither enqueue work nor wait.
+    all_calls: AtomicBool,
     /// The stepper that runs the tasks, if not worker threads.
     stepper: Option<Stepping>,
     races: Arc<Races>,
@@ -369,13 +374,19 @@ impl EmulatedDriver {
 
     /// Enqueues a copy between any two places.
     fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
+        let kind = match call {
+            Call::CopyToDevice => ActivityTransfer::HostToDevice,
+            Call::CopyToHost => ActivityTransfer::DeviceToHost,
+            _ => ActivityTransfer::DeviceToDevice,
+        };
         let touched = vec![Access::read(src, bytes), Access::write(dst, bytes)];
-        self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes }), touched)
+        self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes, kind }), touched)
     }
 
     /// Gives a new stream its handle.
     fn add_stream(&self, context: Context, queue: Arc<Queue>) -> StreamHandle {
         let stream = StreamHandle(self.streams.insert(Arc::clone(&queue)));
+        queue.set_number(stream.0 as u32);
         self.races.stream_created(stream.0, context.0);
         if let Some(stepper) = &self.stepper {
             stepper.add(stream, &queue);

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::control::Call;
 use super::control::driver_error;
 use super::touched::{Access, Touched};
+use crate::activity::ActivityTransfer;
 use crate::error::{DriverError, Result, code};
 use crate::{DevicePtr, Place, RowsCopy};
 
@@ -29,6 +30,16 @@ struct Side {
 
 fn invalid(text: String) -> DriverError {
     driver_error(Call::CopyRows.name(), code::INVALID_VALUE, text)
+}
+
+/// The kind of a copy, by whether its sides are on a device.
+pub(super) fn between(from_device: bool, to_device: bool) -> ActivityTransfer {
+    match (from_device, to_device) {
+        (true, true) => ActivityTransfer::DeviceToDevice,
+        (true, false) => ActivityTransfer::DeviceToHost,
+        (false, true) => ActivityTransfer::HostToDevice,
+        (false, false) => ActivityTransfer::HostToHost,
+    }
 }
 
 impl Side {
@@ -76,6 +87,11 @@ impl Rows {
             }
         }
         Ok(checked)
+    }
+
+    /// From where to where it copies.
+    pub(super) fn kind(&self) -> ActivityTransfer {
+        between(self.src.on_device, self.dst.on_device)
     }
 
     /// Bytes of all rows.

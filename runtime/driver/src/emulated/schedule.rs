@@ -191,7 +191,8 @@ mod tests {
                 let control = Arc::new(Control::new());
                 let (context, stepper) = (Arc::clone(&context), Some(stepper.clone()));
                 let races = Arc::new(Races::new(None));
-                let queue = Queue::new(context, control, 0, Timeline::new(None), stepper, races);
+                let queue =
+                    Queue::new(context, control, 0, Timeline::new(None, Arc::default()), stepper, races);
                 (StreamHandle(handle), queue)
             })
             .map(|(handle, queue)| {

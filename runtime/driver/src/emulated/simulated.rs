@@ -2,14 +2,19 @@
 //!
 //! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that the
 //! model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
+//!
+//! The host has a clock too. Its work takes no time; what it waits for sets the clock to the time at which that was done, if
+//! it is later. Work begins no earlier than it was enqueued on that clock.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
 use super::action::{Action, fault};
+use super::activity::{Ran, Recorder, Trail, real_now};
 use super::context::EmulatedContext;
 use super::testing::Testing;
 use crate::{FaultKind, LaunchConfig};
@@ -45,17 +50,34 @@ pub(super) struct TimeModel {
     time: Arc<TimeFn>,
     /// Whether kernels take their time without running.
     idle: bool,
+    /// The host's clock in microseconds, as bits: those of numbers that are not negative compare as the numbers do.
+    host_us: Arc<AtomicU64>,
     _testing: Testing,
 }
 
 impl TimeModel {
     #[cfg(feature = "testing")]
     pub(super) fn new(time: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static) -> Self {
-        Self { time: Arc::new(time), idle: false, _testing: () }
+        Self { time: Arc::new(time), idle: false, host_us: Arc::default(), _testing: () }
     }
 
-    pub(super) fn idle(self, idle: bool) -> Self {
-        Self { idle, ..self }
+    /// The model of a new driver, whose clocks are at 0.
+    pub(super) fn started(self, idle: bool) -> Self {
+        Self { idle, host_us: Arc::default(), ..self }
+    }
+
+    fn host_now_us(&self) -> f64 {
+        f64::from_bits(self.host_us.load(Ordering::Acquire))
+    }
+
+    /// The host's clock in nanoseconds.
+    pub(super) fn host_now_ns(&self) -> u64 {
+        nanoseconds(self.host_now_us())
+    }
+
+    /// The host has waited for what was done at this time.
+    pub(super) fn host_waited_until(&self, us: f64) {
+        self.host_us.fetch_max(us.max(0.0).to_bits(), Ordering::AcqRel);
     }
 }
 
@@ -65,16 +87,31 @@ impl fmt::Debug for TimeModel {
     }
 }
 
-/// The clock of a stream, which does not move without a model.
+fn nanoseconds(us: f64) -> u64 {
+    (us * 1e3).round() as u64
+}
+
+/// The clock of a stream, which does not move without a model, and the records of its work.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,
     now_us: Mutex<f64>,
+    recorder: Arc<Recorder>,
 }
 
 impl Timeline {
-    pub(super) fn new(model: Option<TimeModel>) -> Self {
-        Self { model, now_us: Mutex::new(0.0) }
+    pub(super) fn new(model: Option<TimeModel>, recorder: Arc<Recorder>) -> Self {
+        Self { model, now_us: Mutex::new(0.0), recorder }
+    }
+
+    /// The host's clock in microseconds, and what ties work to its call, of work that is enqueued now.
+    pub(super) fn enqueued(&self) -> (f64, Option<Trail>) {
+        (self.model.as_ref().map_or(0.0, TimeModel::host_now_us), self.recorder.trail())
+    }
+
+    /// The time for records.
+    pub(super) fn now_ns(&self) -> u64 {
+        if self.model.is_some() { nanoseconds(self.now_us()) } else { real_now() }
     }
 
     /// Whether kernels take their time without running.
@@ -108,7 +145,34 @@ impl Timeline {
     ///
     /// # Safety
     /// As for [`Action::run`].
-    pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext) {
+    pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
+        let start = if ran.is_recorded() { self.now_ns() } else { 0 };
+        // SAFETY: passed on from the caller.
+        unsafe { self.do_action(action, context) };
+        if ran.is_recorded() {
+            ran.action(context.ordinal, action, (start, self.now_ns()));
+        }
+    }
+
+    /// A launch that does not run takes its time.
+    pub(super) fn run_idly(
+        &self,
+        spec: &'static KernelSpec,
+        config: &LaunchConfig,
+        context: &EmulatedContext,
+        ran: Ran<'_>,
+    ) {
+        let start = if ran.is_recorded() { self.now_ns() } else { 0 };
+        self.pass(&SimulatedWork::Kernel { spec, config }, context);
+        if ran.is_recorded() {
+            let kernel = (spec.symbol, spec.static_shared);
+            ran.kernel(context.ordinal, kernel, config, (start, self.now_ns()));
+        }
+    }
+
+    /// # Safety
+    /// As for [`Action::run`].
+    unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
         if !(self.is_idle() && matches!(action, Action::Launch(_))) {
             // SAFETY: passed on from the caller.
             unsafe { action.run(context) };

@@ -6,6 +6,7 @@
 //! the call runs any more.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use gpu_spec::KernelSpec;
 use warpsmith_emulator::check::{self, Enqueued};
 
 use super::action::{Action, fault};
+use super::activity::{Ran, Trail};
 use super::clock::Clock;
 use super::context::EmulatedContext;
 use super::control::Call;
@@ -21,7 +23,7 @@ use super::control::Control;
 use super::graph::GraphRun;
 use super::race::{Place, Races};
 use super::schedule::Stepping;
-use super::simulated::{SimulatedWork, Timeline};
+use super::simulated::Timeline;
 use super::touched::{Access, Touched};
 use crate::error::Result;
 use crate::host_function::{self, HostCall};
@@ -85,9 +87,20 @@ pub(super) struct Mark {
     reached: Condvar,
     /// The work ordered before it, if races are checked.
     clock: OnceLock<Clock>,
+    /// The stream's number in records; 0 if it is of no event.
+    stream: u32,
 }
 
 impl Mark {
+    /// Of an event that is recorded on the stream with this number.
+    pub(super) fn of_stream(stream: u32) -> Self {
+        Self { stream, ..Self::default() }
+    }
+
+    pub(super) fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// When the stream came to it; `None` if it has not.
     pub(super) fn time(&self) -> Option<Reached> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
@@ -143,6 +156,10 @@ struct Task {
     /// Its place among all, if it is compared with others when it has run.
     place: Option<Place>,
     touched: Touched,
+    /// The time on the host's simulated clock at which it was enqueued.
+    enqueued_us: f64,
+    /// What ties it to the call that enqueued it, if that is recorded.
+    trail: Option<Trail>,
     /// The place in the order in which tasks of all streams were enqueued, if it is needed.
     number: u64,
 }
@@ -161,11 +178,12 @@ struct State {
 
 impl State {
     /// Takes the next task, which is the running one from now on.
-    fn begin(&mut self) -> Option<(Work, Option<Enqueued>, Option<Place>)> {
-        let Task { work, enqueued, place, touched, .. } = self.tasks.pop_front()?;
+    fn begin(&mut self) -> Option<Task> {
+        let mut task = self.tasks.pop_front()?;
+        let touched = std::mem::take(&mut task.touched);
         // A free must not conflict with itself.
-        self.running = if matches!(work, Work::Free(_)) { Touched::new() } else { touched };
-        Some((work, enqueued, place))
+        self.running = if matches!(task.work, Work::Free(_)) { Touched::new() } else { touched };
+        Some(task)
     }
 }
 
@@ -181,6 +199,8 @@ pub(super) struct Queue {
     races: Arc<Races>,
     state: Mutex<State>,
     changed: Condvar,
+    /// The stream's number in records.
+    number: AtomicU32,
 }
 
 impl Queue {
@@ -201,7 +221,22 @@ impl Queue {
             races,
             state: Mutex::default(),
             changed: Condvar::new(),
+            number: AtomicU32::new(0),
         })
+    }
+
+    /// Sets the stream's number in records.
+    pub(super) fn set_number(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// The simulated time at which what was enqueued so far is done, if that has run.
+    pub(super) fn simulated_us(&self) -> f64 {
+        self.timeline.now_us()
     }
 
     /// The priority it was made with. It changes nothing about what runs when.
@@ -237,7 +272,9 @@ impl Queue {
             state.worker = Some(worker.spawn(move || queue.work())?);
         }
         let number = self.stepper.as_ref().map_or(0, |stepper| stepper.number());
-        state.tasks.push_back(Task { work, enqueued: check::enqueued(), place, touched, number });
+        let (enqueued_us, trail) = self.timeline.enqueued();
+        let enqueued = check::enqueued();
+        state.tasks.push_back(Task { work, enqueued, place, touched, enqueued_us, trail, number });
         state.pushed += 1;
         self.changed.notify_all();
         Ok(())
@@ -288,8 +325,8 @@ impl Queue {
 
     /// Runs the next task, which is ready, on this thread.
     pub(super) fn step(&self) {
-        let Some((work, enqueued, place)) = self.state().begin() else { return };
-        let reached = self.run_as(work, enqueued, place);
+        let Some(task) = self.state().begin() else { return };
+        let reached = self.run_as(task);
         self.finish(reached);
     }
 
@@ -316,7 +353,7 @@ impl Queue {
     fn work(&self) {
         loop {
             let mut state = self.state();
-            let (work, enqueued, place) = loop {
+            let task = loop {
                 if let Some(next) = state.begin() {
                     break next;
                 }
@@ -329,7 +366,7 @@ impl Queue {
             drop(state);
 
             self.control.before_task(delay);
-            let reached = self.run_as(work, enqueued, place);
+            let reached = self.run_as(task);
             self.finish(reached);
         }
     }
@@ -347,32 +384,39 @@ impl Queue {
     }
 
     /// Runs a task for who enqueued it.
-    fn run_as(&self, work: Work, enqueued: Option<Enqueued>, place: Option<Place>) -> Option<Arc<Mark>> {
-        let Some(enqueued) = enqueued else { return self.run(work) };
+    fn run_as(&self, task: Task) -> Option<Arc<Mark>> {
+        let Task { work, enqueued, place, enqueued_us, trail, .. } = task;
+        self.timeline.wait_until(enqueued_us);
+        let ran = Ran::new(trail.as_ref(), self.number());
+        let Some(enqueued) = enqueued else { return self.run(work, ran) };
         enqueued.run(|| {
-            let reached = self.run(work);
+            let reached = self.run(work, ran);
             self.races.ran(place);
             reached
         })
     }
 
     /// Runs a task. Returns the mark that is reached by it.
-    fn run(&self, work: Work) -> Option<Arc<Mark>> {
+    fn run(&self, work: Work, ran: Ran<'_>) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),
-            Work::Wait(mark) => self.timeline.wait_until(mark.wait().simulated_us),
+            Work::Wait(mark) => {
+                let start = if ran.is_recorded() { self.timeline.now_ns() } else { 0 };
+                self.timeline.wait_until(mark.wait().simulated_us);
+                if ran.is_recorded() {
+                    ran.waited(self.context.ordinal, (start, self.timeline.now_ns()));
+                }
+            }
             Work::Free(ptr) => self.free(ptr),
             Work::Host(function) if self.context.is_poisoned() => function.skip(),
             Work::Host(function) => function.call(),
             // A graph that does not run keeps its place among the launches of its executable all the same.
-            Work::Graph(launch) => launch.run(&self.context, &self.timeline),
+            Work::Graph(launch) => launch.run(&self.context, &self.timeline, ran),
             Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
             // SAFETY: its caller promised that the memory it names is valid until it has run, and that
             // the two sides of a copy do not overlap.
-            Work::Act(action) => unsafe { self.timeline.run(&action, &self.context) },
-            Work::Idle(spec, config) => {
-                self.timeline.pass(&SimulatedWork::Kernel { spec, config: &config }, &self.context);
-            }
+            Work::Act(action) => unsafe { self.timeline.run(&action, &self.context, ran) },
+            Work::Idle(spec, config) => self.timeline.run_idly(spec, &config, &self.context, ran),
         }
         None
     }

@@ -9,6 +9,7 @@ use super::control::{Call, driver_error};
 use super::simulated::Timeline;
 use super::stream::{Mark, Newest, Queue, Work};
 use super::touched::Touched;
+use crate::activity::ActivityWait;
 use crate::error::{Result, code};
 use crate::host_function::HostCall;
 use crate::{Context, EventHandle, HostFunction, HostWork, StreamDriver, StreamHandle};
@@ -24,11 +25,13 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
+        let _called = self.called_aside(Call::StreamCreate);
         let handle = context;
         let context = self.enter(Call::StreamCreate, context)?;
         let priority = priority.clamp(MOST_URGENT, LEAST_URGENT);
         let (own, control, stepper) = (Arc::clone(&context), Arc::clone(&self.control), self.stepper.clone());
-        let (timeline, races) = (Timeline::new(self.time.clone()), Arc::clone(&self.races));
+        let (timeline, races) =
+            (Timeline::new(self.time.clone(), Arc::clone(&self.recorder)), Arc::clone(&self.races));
         let queue = Queue::new(own, control, priority, timeline, stepper, races);
         context.add_stream(&queue);
         Ok(self.add_stream(handle, queue))
@@ -59,6 +62,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
+        let _called = self.called_aside(Call::StreamQuery);
         self.enter(Call::StreamQuery, context)?;
         self.captures.refuse(Call::StreamQuery, stream.0, NOTHING_RUNS)?;
         let enqueued = self.races.of_stream(stream.0);
@@ -68,11 +72,17 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn stream_synchronize(&self, _context: Context, stream: StreamHandle) -> Result<()> {
+        let _called = self.called(Call::StreamSynchronize);
         let ordered = self.control.enter_to_wait(Call::StreamSynchronize)?;
         let queue = self.streams.get(Call::StreamSynchronize, stream.0)?;
         self.captures.refuse(Call::StreamSynchronize, stream.0, NOTHING_RUNS)?;
         let enqueued = self.races.of_stream(stream.0);
-        queue.wait(Call::StreamSynchronize)?;
+        let place = (queue.context().ordinal, queue.number());
+        self.host_waits(ActivityWait::HostForStream, place, || {
+            let waited = queue.wait(Call::StreamSynchronize);
+            self.waited_until(queue.simulated_us());
+            waited
+        })?;
         self.races.host_saw(enqueued.as_ref());
         ordered?;
         queue.context().inspect();
@@ -80,6 +90,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        let _called = self.called(Call::StreamWaitEvent);
         let (call, skip) = (Call::StreamWaitEvent, self.control.skips_wait());
         self.enter(call, context)?;
         let newest = self.events.get(call, event.0)?.newest();
@@ -93,18 +104,21 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()> {
+        let _called = self.called(Call::HostFunction);
         self.enter(Call::HostFunction, context)?;
         let work = Work::Host(HostCall::new(function));
         self.push(Call::HostFunction, stream, work, Touched::new())
     }
 
     unsafe fn host_work(&self, context: Context, stream: StreamHandle, work: HostWork) -> Result<()> {
+        let _called = self.called(Call::HostWork);
         let context = self.enter(Call::HostWork, context)?;
         let touched = self.check_uses(Call::HostWork, &context, work.uses())?;
         self.push(Call::HostWork, stream, Work::Act(Action::HostWork(Arc::new(work))), touched)
     }
 
     fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {
+        let _called = self.called_aside(Call::EventCreate);
         self.enter(Call::EventCreate, context)?;
         Ok(EventHandle(self.events.insert(Arc::default())))
     }
@@ -118,13 +132,14 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        let _called = self.called(Call::EventRecord);
         self.enter(Call::EventRecord, context)?;
         let event = self.events.get(Call::EventRecord, event.0)?;
         if let Some(captured) = self.captures.record(Call::EventRecord, stream.0)? {
             event.set_newest(Newest::Captured(captured));
             return Ok(());
         }
-        let mark = Arc::new(Mark::default());
+        let mark = Arc::new(Mark::of_stream(stream.0 as u32));
         // A capture that another thread begins from here on comes after the record.
         let (queue, record) =
             (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
@@ -135,6 +150,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
+        let _called = self.called_aside(Call::EventQuery);
         self.enter(Call::EventQuery, context)?;
         let Some(mark) = self.newest_mark(Call::EventQuery, event)? else { return Ok(true) };
         let reached = mark.time().is_some();
@@ -143,12 +159,17 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
+        let _called = self.called(Call::EventSynchronize);
         let ordered = self.control.enter_to_wait(Call::EventSynchronize)?;
         if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
-            match &self.stepper {
-                Some(stepper) => stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?,
-                None => drop(mark.wait()),
-            }
+            let place = (self.contexts.get(Call::EventSynchronize, context.0)?.ordinal, mark.stream());
+            self.host_waits(ActivityWait::HostForEvent, place, || {
+                if let Some(stepper) = &self.stepper {
+                    stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?;
+                }
+                self.waited_until(mark.wait().simulated_us);
+                Ok(())
+            })?;
             self.races.host_saw(mark.clock());
         }
         ordered?;
@@ -158,6 +179,7 @@ unsafe impl StreamDriver for EmulatedDriver {
     }
 
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {
+        let _called = self.called_aside(Call::EventElapsed);
         self.enter(Call::EventElapsed, context)?;
         let time = |event: EventHandle| {
             let missing = || driver_error("event_elapsed", code::NOT_READY, "an event is not complete");

@@ -1,5 +1,6 @@
 //! The emulated driver through the calls of the trait `Driver`: what each does and refuses, graphs, order, races.
 
+mod activity;
 mod calls;
 #[path = "../../../tests/common/mod.rs"]
 mod common;

@@ -83,6 +83,17 @@ impl<W: Write> PerfettoWriter<W> {
         self.finish()
     }
 
+    /// Writes the records that it holds, so that the file can be read up to here.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.flush_batch()?;
+        self.out.write_all(&self.bytes)?;
+        self.bytes.clear();
+        self.out.flush()
+    }
+
     /// Writes what is left, and what became of the records.
     ///
     /// # Errors

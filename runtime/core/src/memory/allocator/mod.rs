@@ -330,16 +330,18 @@ fn allocate_observed(
     bytes: usize,
     site: &'static Location<'static>,
 ) -> Result<Allocation> {
-    let found = |ptr: DevicePtr, cached| Operation::Allocate {
+    let found = |ptr: DevicePtr, cached, reserved| Operation::Allocate {
         memory: MemoryKind::Device,
         bytes,
         address: ptr.0,
         pool: arena.pool,
         cached,
+        reserved,
     };
-    let mut watch = stream.watch(|| found(DevicePtr::NULL, false));
+    let mut watch = stream.watch(|| found(DevicePtr::NULL, false, 0));
     let (allocation, cached) = take_or_miss(arena, owner, stream, bytes as u64, site)?;
-    watch.found(|| found(allocation.ptr, cached));
+    let reserved = stream.device().part::<CachingAllocator>().totals.lock().reserved();
+    watch.found(|| found(allocation.ptr, cached, reserved));
     Ok(allocation)
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::allocator::PinnedAllocator;
 use super::cache::Block;
 use crate::device::Device;
-use crate::device::observe::{self, MemoryKind, Operation};
+use crate::device::observe::{self, MemoryKind, Operation, site};
 use crate::driver::host_function;
 use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
@@ -57,6 +57,7 @@ fn allocate(device: &Device, bytes: usize) -> Result<Block> {
         address,
         pool: PoolId::default(),
         cached,
+        reserved: 0,
     };
     let mut watch = observe::begin(device, || (None, found(0, false)));
     let (block, cached) = device.part::<PinnedAllocator>().allocate(device, bytes)?;
@@ -69,7 +70,9 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; a fault of a kernel that was running.
+    #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        let _site = site();
         let buffer = Self::uninit(device, len)?;
         // SAFETY: the memory is the buffer's own and holds `len` elements.
         unsafe { buffer.elements.write_bytes(0, len) };
@@ -80,7 +83,9 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     ///
     /// # Errors
     /// As [`Self::zeroed`].
+    #[track_caller]
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
+        let _site = site();
         let buffer = Self::uninit(device, elements.len())?;
         // SAFETY: the memory is the buffer's own, so it is apart from the slice, and holds the same number of elements.
         unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };

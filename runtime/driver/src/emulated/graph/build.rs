@@ -9,6 +9,7 @@ use super::super::context::EmulatedContext;
 use super::super::control::Call;
 use super::super::control::driver_error;
 use super::super::kernel::KernelCall;
+use super::super::rows::between;
 use super::super::stream::{Queue, Work};
 use super::super::touched::{Access, Touched};
 use super::plan::{Home, Piece, PlanStep, Step};
@@ -80,9 +81,12 @@ impl EmulatedDriver {
                 (Action::Launch(launch), touched)
             }
             NodeWork::Copy { dst, src, bytes } => {
+                let on_device = |place: Place| matches!(place, Place::Device(_));
+                let kind = between(on_device(src), on_device(dst));
                 let (dst, src) =
                     (self.place(call, context, dst, bytes)?, self.place(call, context, src, bytes)?);
-                (Action::Copy { dst, src, bytes }, vec![Access::read(src, bytes), Access::write(dst, bytes)])
+                let touched = vec![Access::read(src, bytes), Access::write(dst, bytes)];
+                (Action::Copy { dst, src, bytes, kind }, touched)
             }
             NodeWork::Set { dst, value, bytes } => {
                 let dst = self.place(call, context, Place::Device(dst), bytes)?;

@@ -44,12 +44,14 @@ use crate::{
 // SAFETY: plans own what their work names, nodes run in an order of their edges, and a launch is one task of its stream.
 unsafe impl GraphDriver for EmulatedDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
+        let _called = self.called_aside(Call::CaptureBegin);
         let context = self.enter(Call::CaptureBegin, context)?;
         self.stream_of(Call::CaptureBegin, &context, stream)?;
         self.captures.begin(stream.0, &context, mode)
     }
 
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle> {
+        let _called = self.called_aside(Call::CaptureEnd);
         let call = Call::CaptureEnd;
         // The capture ends whatever else is to happen.
         let ordered = self.control.enter_to_wait(call)?;
@@ -72,6 +74,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         stream: StreamHandle,
         function: &Arc<GraphFunction>,
     ) -> Result<()> {
+        let _called = self.called_aside(Call::CaptureHostFunction);
         let call = Call::CaptureHostFunction;
         self.enter(call, context)?;
         let queue = self.streams.get(call, stream.0)?;
@@ -79,6 +82,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     fn graph_create(&self, context: Context) -> Result<GraphHandle> {
+        let _called = self.called_aside(Call::GraphCreate);
         self.enter(Call::GraphCreate, context)?;
         Ok(self.store().create(None))
     }
@@ -91,6 +95,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle> {
+        let _called = self.called_aside(Call::GraphClone);
         self.enter(Call::GraphClone, context)?;
         self.store().clone_graph(Call::GraphClone, graph)
     }
@@ -127,6 +132,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         after: &[NodeHandle],
         work: NodeWork<'_>,
     ) -> Result<NodeHandle> {
+        let _called = self.called_aside(Call::GraphAdd);
         let context = self.enter(Call::GraphAdd, context)?;
         // SAFETY: passed on from the caller.
         let step = unsafe { self.step(Call::GraphAdd, &context, work) }?;
@@ -156,6 +162,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle> {
+        let _called = self.called_aside(Call::GraphInstantiate);
         let call = Call::GraphInstantiate;
         self.enter(call, context)?;
         let plan = self.store().plan(call, graph)?;
@@ -171,6 +178,7 @@ unsafe impl GraphDriver for EmulatedDriver {
     }
 
     fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
+        let _called = self.called_aside(Call::GraphUpload);
         let call = Call::GraphUpload;
         self.enter(call, context)?;
         self.executables.get(call, exec.0)?;
@@ -184,6 +192,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         exec: GraphExecHandle,
         stream: StreamHandle,
     ) -> Result<()> {
+        let _called = self.called(Call::GraphLaunch);
         let call = Call::GraphLaunch;
         self.enter(call, context)?;
         let executable = self.executables.get(call, exec.0)?;
@@ -196,14 +205,16 @@ unsafe impl GraphDriver for EmulatedDriver {
             );
         }
         if self.idle && self.time.is_none() {
-            return self.streams.get(call, stream.0).map(|_| ());
+            let queue = self.streams.get(call, stream.0)?;
+            self.graph_launched_idly(&queue, exec.0 as u32, &program.plan);
+            return Ok(());
         }
         self.check_memory(call, &program.plan)?;
         if self.races.is_on() {
             self.races.tell(program.races());
         }
         self.visit_all(&*self.streams.get(call, stream.0)?);
-        executable.launch(|launch| {
+        executable.launch(exec.0 as u32, |launch| {
             let touched = launch.touched();
             self.push(call, stream, Work::Graph(launch), touched)
         })
@@ -215,6 +226,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         exec: GraphExecHandle,
         graph: GraphHandle,
     ) -> Result<ExecUpdate> {
+        let _called = self.called_aside(Call::GraphExecUpdate);
         let call = Call::GraphExecUpdate;
         self.enter(call, context)?;
         let executable = self.executables.get(call, exec.0)?;
@@ -235,6 +247,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         node: NodeHandle,
         work: NodeWork<'_>,
     ) -> Result<()> {
+        let _called = self.called_aside(Call::GraphExecSet);
         let call = Call::GraphExecSet;
         let context = self.enter(call, context)?;
         let executable = self.executables.get(call, exec.0)?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::action::fault;
+use super::super::activity::Ran;
 use super::super::context::EmulatedContext;
 use super::super::simulated::Timeline;
 use super::super::stream::Mark;
@@ -75,12 +76,16 @@ impl Executable {
         drop(old);
     }
 
-    /// Makes a launch and enqueues it by `push`, after those before.
-    pub(super) fn launch<E>(&self, push: impl FnOnce(GraphRun) -> Result<(), E>) -> Result<(), E> {
+    /// Makes a launch and enqueues it by `push`, after those before. `number` is the executable's in records.
+    pub(super) fn launch<E>(
+        &self,
+        number: u32,
+        push: impl FnOnce(GraphRun) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut state = self.state();
         let done = Arc::new(Mark::default());
         let turn = Turn { done: Arc::clone(&done), simulated_us: 0.0 };
-        push(GraphRun { program: Arc::clone(&state.program), before: state.last.clone(), turn })?;
+        push(GraphRun { program: Arc::clone(&state.program), before: state.last.clone(), turn, number })?;
         state.last = Some(done);
         Ok(())
     }
@@ -107,6 +112,8 @@ pub(in super::super) struct GraphRun {
     /// The end of the launch before.
     before: Option<Arc<Mark>>,
     turn: Turn,
+    /// The executable's in records.
+    number: u32,
 }
 
 impl GraphRun {
@@ -126,7 +133,7 @@ impl GraphRun {
     }
 
     /// Runs all nodes, on a stream of this context.
-    pub(in super::super) fn run(mut self, context: &EmulatedContext, timeline: &Timeline) {
+    pub(in super::super) fn run(mut self, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>) {
         if let Some(before) = &self.before {
             timeline.wait_until(before.wait().simulated_us);
         }
@@ -136,13 +143,13 @@ impl GraphRun {
             }
         }
         // A context that was stopped ends the run, which is all there is to say about it.
-        let _ = run(&self.program.plan, context, timeline);
+        let _ = run(&self.program.plan, context, timeline, ran.in_graph(self.number));
         self.turn.simulated_us = timeline.now_us();
     }
 }
 
 /// Runs a graph on a stream of a context. Breaks when a context is stopped.
-fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline) -> ControlFlow<()> {
+fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline, ran: Ran<'_>) -> ControlFlow<()> {
     for node in &plan.nodes {
         if context.is_poisoned() {
             return ControlFlow::Break(());
@@ -155,14 +162,14 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline) -> ControlFl
                 };
                 // SAFETY: the launch promised that what its work names is valid until it has run, and that the two
                 // sides of a copy do not overlap.
-                unsafe { timeline.run(&piece.action, &own) };
+                unsafe { timeline.run(&piece.action, &own, ran.at_node(node.handle)) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());
                 }
             }
-            Step::Child(child) => run(child, context, timeline)?,
+            Step::Child(child) => run(child, context, timeline, ran)?,
             Step::Conditional { condition, kind, bodies } => {
-                choose(condition, *kind, bodies, context, timeline)?
+                choose(condition, *kind, bodies, context, timeline, ran)?
             }
         }
     }
@@ -176,6 +183,7 @@ fn choose(
     bodies: &[Arc<Plan>],
     context: &EmulatedContext,
     timeline: &Timeline,
+    ran: Ran<'_>,
 ) -> ControlFlow<()> {
     let value = || condition.value.load(Ordering::Acquire);
     let body = match kind {
@@ -186,7 +194,7 @@ fn choose(
             let Some(body) = bodies.first() else { return ControlFlow::Continue(()) };
             let mut rounds = 0;
             while value() != 0 {
-                run(body, context, timeline)?;
+                run(body, context, timeline, ran)?;
                 rounds += 1;
                 if timeline.is_idle() {
                     // No kernel runs that could end the loop.
@@ -203,5 +211,5 @@ fn choose(
             None
         }
     };
-    body.map_or(ControlFlow::Continue(()), |body| run(body, context, timeline))
+    body.map_or(ControlFlow::Continue(()), |body| run(body, context, timeline, ran))
 }

@@ -1,0 +1,68 @@
+//! [`ProfilerError`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use warpsmith_core::driver::activity::ActivityError;
+
+/// Why nothing is recorded, or a trace is not complete.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfilerError {
+    /// A profiler records in this process.
+    #[error("a profiler records already in this process; stop it first")]
+    Recording,
+    /// The process was forked from one in which a profiler records.
+    #[error(
+        "this process was forked from one in which a profiler records, and has no part in that; start the profiler in a \
+         program of its own"
+    )]
+    Forked,
+    /// Some devices have simulated time and others do not.
+    #[error(
+        "devices with simulated time cannot be recorded with others, whose clock is another; choose the devices with \
+         `ProfilerOptions::device`"
+    )]
+    MixedClocks,
+    /// A driver cannot record.
+    #[error("the {driver} devices cannot be recorded: {error}")]
+    Driver {
+        /// The driver.
+        driver: &'static str,
+        /// The cause, and the remedy.
+        error: ActivityError,
+    },
+    /// The file cannot be written. What was written before stays and can be read.
+    #[error("the trace {} cannot be written: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause, and the remedy.
+        reason: String,
+    },
+    /// The system has no thread for the profiler.
+    #[error("no thread for the profiler: {reason}")]
+    Thread {
+        /// The system's explanation.
+        reason: String,
+    },
+    /// A schedule records no step.
+    #[error("a schedule with `record: 0` records nothing; set it to the number of steps to record")]
+    EmptySchedule,
+}
+
+impl ProfilerError {
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
+        let remedy = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "; what was written before can be read; free space, or give a path on another disk"
+            }
+            io::ErrorKind::NotFound => "; make the folder first",
+            _ => "; give a path that can be written to",
+        };
+        Self::File { path: path.to_path_buf(), reason: format!("{error}{remedy}") }
+    }
+}
+
+/// The result of a call of the profiler.
+pub type Result<T> = std::result::Result<T, ProfilerError>;

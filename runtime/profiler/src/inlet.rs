@@ -1,0 +1,68 @@
+//! [`Inlet`]: takes the records of a driver.
+
+use std::sync::Arc;
+
+use warpsmith_core::driver::activity::{Activity, ActivitySink};
+
+use crate::log::with_local;
+use crate::raw::{Call, DriverIndex, Raw};
+use crate::recording::Recording;
+
+/// See the [module's documentation](self).
+pub(crate) struct Inlet {
+    recording: Arc<Recording>,
+    driver: DriverIndex,
+}
+
+impl Inlet {
+    pub(crate) fn new(recording: Arc<Recording>, driver: DriverIndex) -> Self {
+        Self { recording, driver }
+    }
+}
+
+impl ActivitySink for Inlet {
+    fn record(&self, activity: &Activity<'_>) {
+        let Self { recording, driver } = self;
+        let driver = *driver;
+        with_local(recording, |local| {
+            let raw = match *activity {
+                Activity::Kernel {
+                    start,
+                    end,
+                    place,
+                    symbol,
+                    grid,
+                    block,
+                    registers,
+                    static_shared,
+                    dynamic_shared,
+                } => Raw::Kernel {
+                    driver,
+                    start,
+                    end,
+                    place,
+                    symbol: local.name(recording, symbol),
+                    grid,
+                    block,
+                    registers,
+                    shared_static: static_shared,
+                    shared_dynamic: dynamic_shared,
+                },
+                Activity::Transfer { start, end, place, kind, bytes } => {
+                    Raw::Transfer { driver, start, end, place, kind, bytes }
+                }
+                Activity::Wait { start, end, place, kind } => Raw::Wait { driver, start, end, place, kind },
+                Activity::Call { start, end, thread, correlation, function } => {
+                    let function = local.name(recording, function);
+                    Raw::Call(Call { driver, start, end, thread, correlation, function })
+                }
+                Activity::Overhead { start, end, what } => {
+                    Raw::Overhead { start, end, what: local.name(recording, what) }
+                }
+                // Ranges are known by the operations inside them.
+                _ => return,
+            };
+            local.push(recording, raw);
+        });
+    }
+}

@@ -1,0 +1,49 @@
+//! Records what devices and host did, and makes traces of it.
+//!
+//! ```
+//! use warpsmith_profiler::{Profiler, ProfilerOptions};
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::emulated(0)?;
+//! let profiler = Profiler::start(ProfilerOptions::default())?;
+//! let mut x = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1 << 20)?;
+//! device.default_stream().memset(&mut x, 1)?;
+//! let trace = profiler.stop()?;
+//! println!("{}", trace.summary().text(10));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | wanted | use |
+//! | --- | --- |
+//! | the trace of a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
+//! | a file, whatever its size | [`Profiler::to_file`] |
+//! | some steps of a loop | [`Schedule`] |
+//! | a program that was not changed | `WARPSMITH_PROFILE=FILE` in its environment |
+#![deny(missing_docs)]
+
+mod environment;
+mod error;
+mod inlet;
+mod join;
+mod log;
+mod names;
+mod observer;
+mod options;
+mod output;
+mod profiler;
+mod ranges;
+mod raw;
+mod recording;
+mod samples;
+mod schedule;
+mod spans;
+
+pub use warpsmith_core::driver::activity::{ActivityError, ActivitySource};
+pub use warpsmith_trace as trace;
+
+pub use self::error::{ProfilerError, Result};
+pub use self::options::ProfilerOptions;
+pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};
+pub use self::schedule::{Schedule, Scheduled};

@@ -1,0 +1,237 @@
+//! The records of one thread, until they are joined with those of others.
+//!
+//! A thread adds to its own log alone, so that its lock is free but when records are taken. Logs are made of chunks, which are
+//! counted: when their memory is used up, records are dropped and counted.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warpsmith_trace::Name;
+
+use crate::raw::{DriverIndex, Raw};
+use crate::recording::Recording;
+
+/// Records of a chunk.
+const CHUNK: usize = 512;
+pub(crate) const CHUNK_BYTES: usize = CHUNK * size_of::<Raw>();
+/// Texts that a thread remembers the names of.
+const TEXTS: usize = 64;
+
+/// The records of a thread.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// The thread by the system's number.
+    pub(crate) thread: u64,
+    /// Its name.
+    pub(crate) name: String,
+    chunks: Mutex<VecDeque<Vec<Raw>>>,
+    /// When the outermost operation began that the thread is in; 0 if it is in none.
+    open_since: AtomicU64,
+}
+
+/// What a log had.
+pub(crate) struct Taken {
+    pub(crate) log: Arc<Log>,
+    pub(crate) chunks: VecDeque<Vec<Raw>>,
+    /// See [`Log::open_since`]; `u64::MAX` for none.
+    pub(crate) open_since: u64,
+}
+
+impl Log {
+    /// Takes the records.
+    pub(crate) fn take(self: &Arc<Self>) -> Taken {
+        let mut guard = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        let chunks = std::mem::take(&mut *guard);
+        // An operation ends with its record, under the lock.
+        let open_since = match self.open_since.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            since => since,
+        };
+        Taken { log: Arc::clone(self), chunks, open_since }
+    }
+
+    #[inline]
+    fn push(&self, recording: &Recording, raw: Raw, ends: bool) {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        match chunks.back_mut() {
+            Some(last) if last.len() < CHUNK => last.push(raw),
+            _ => {
+                if recording.claim(CHUNK_BYTES) {
+                    let mut chunk = Vec::with_capacity(CHUNK);
+                    chunk.push(raw);
+                    chunks.push_back(chunk);
+                } else {
+                    recording.dropped(&raw);
+                }
+            }
+        }
+        if ends {
+            self.open_since.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a thread keeps for itself.
+pub(crate) struct Local {
+    recording: u64,
+    log: Arc<Log>,
+    /// The operations that the thread is in: their ids, and when they began.
+    open: Vec<(u64, u64)>,
+    /// Where a text was, what it is, and its name.
+    texts: Vec<(usize, Box<str>, Name)>,
+    /// The last driver, by its address.
+    driver: Option<(usize, DriverIndex)>,
+    /// The numbers of streams in records.
+    streams: Vec<((DriverIndex, u64), u32)>,
+    /// The last kernel whose spec is known to the recording.
+    pub(crate) known_kernel: usize,
+}
+
+thread_local! {
+    static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
+}
+
+/// Calls `what` with this thread's state in the recording; not while the thread ends, nor within such a call.
+#[inline]
+pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
+    let result = LOCAL.try_with(|local| {
+        let mut local = local.try_borrow_mut().ok()?;
+        let local = match &mut *local {
+            Some(local) if local.recording == recording.id => local,
+            other => other.insert(Local::new(recording)),
+        };
+        Some(what(local))
+    });
+    result.ok().flatten()
+}
+
+impl Local {
+    #[cold]
+    fn new(recording: &Recording) -> Self {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let log = Arc::new(Log {
+            thread: system_thread(),
+            name,
+            chunks: Mutex::default(),
+            open_since: AtomicU64::new(0),
+        });
+        recording.add_log(Arc::clone(&log));
+        Self {
+            recording: recording.id,
+            log,
+            open: Vec::new(),
+            texts: Vec::new(),
+            driver: None,
+            streams: Vec::new(),
+            known_kernel: 0,
+        }
+    }
+
+    /// Adds a record.
+    #[inline]
+    pub(crate) fn push(&self, recording: &Recording, raw: Raw) {
+        self.log.push(recording, raw, false);
+    }
+
+    /// An operation begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, id: u64, at: u64) {
+        if self.open.is_empty() {
+            self.log.open_since.store(at.max(1), Ordering::Relaxed);
+        }
+        self.open.push((id, at));
+    }
+
+    /// When the operation began that ends now; `None` if that was before the recording.
+    #[inline]
+    pub(crate) fn end(&mut self, id: u64) -> Option<u64> {
+        while let Some((open, at)) = self.open.pop() {
+            if open == id {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// An operation has ended that has no record.
+    pub(crate) fn ended_unrecorded(&self) {
+        if self.open.is_empty() {
+            self.log.open_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds the record of the operation that has ended last.
+    #[inline]
+    pub(crate) fn push_ended(&self, recording: &Recording, raw: Raw) {
+        self.log.push(recording, raw, self.open.is_empty());
+    }
+
+    /// The name of a text.
+    #[inline]
+    pub(crate) fn name(&mut self, recording: &Recording, text: &str) -> Name {
+        let at = text.as_ptr().addr();
+        let place = (at >> 3) % TEXTS;
+        match self.texts.get(place) {
+            // The memory may hold another text by now.
+            Some((known, known_text, name)) if *known == at && **known_text == *text => *name,
+            _ => self.intern(recording, text, at, place),
+        }
+    }
+
+    #[cold]
+    fn intern(&mut self, recording: &Recording, text: &str, at: usize, place: usize) -> Name {
+        let name = recording.intern(text);
+        if self.texts.is_empty() {
+            self.texts.resize_with(TEXTS, || (0, Box::default(), Name::NONE));
+        }
+        self.texts[place] = (at, text.into(), name);
+        name
+    }
+
+    /// The driver with this address.
+    #[inline]
+    pub(crate) fn driver(
+        &mut self,
+        address: usize,
+        find: impl FnOnce() -> Option<DriverIndex>,
+    ) -> Option<DriverIndex> {
+        match self.driver {
+            Some((known, index)) if known == address => Some(index),
+            _ => {
+                let index = find()?;
+                self.driver = Some((address, index));
+                Some(index)
+            }
+        }
+    }
+
+    /// The number of a stream in records.
+    #[inline]
+    pub(crate) fn stream(&mut self, driver: DriverIndex, handle: u64, find: impl FnOnce() -> u32) -> u32 {
+        let key = (driver, handle);
+        if let Some((_, number)) = self.streams.iter().find(|(known, _)| *known == key) {
+            return *number;
+        }
+        let number = find();
+        if self.streams.len() == 64 {
+            self.streams.clear();
+        }
+        self.streams.push((key, number));
+        number
+    }
+}
+
+/// The calling thread by the system's number.
+#[cfg(target_os = "linux")]
+pub(crate) fn system_thread() -> u64 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn system_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,459 @@
+//! [`Profiler`] and [`FileProfiler`]: starting and stopping.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use warpsmith_core::driver::Driver;
+use warpsmith_core::seam::{Observation, observe, open_devices};
+use warpsmith_trace::{Device, Loss, Trace};
+
+use crate::error::{ProfilerError, Result};
+use crate::join::Joiner;
+use crate::observer::HostObserver;
+use crate::options::ProfilerOptions;
+use crate::output::Output;
+use crate::recording::{Recording, address_of};
+use crate::samples;
+
+/// How often a file gets what was recorded.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// The process in which a profiler records; 0 if none does.
+static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
+/// The recording, for drivers that are opened while it goes on.
+static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
+
+/// Records devices and host until it is stopped, and keeps the trace in memory. One at a time in a process.
+///
+/// ```
+/// use warpsmith_profiler::{Profiler, ProfilerOptions};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::emulated(0)?;
+/// let profiler = Profiler::start(ProfilerOptions::default())?;
+/// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32; 1000])?;
+/// let trace = profiler.stop()?;
+/// assert_eq!(trace.transfers[0].bytes, 4000);
+/// assert_eq!(trace.definitions.loss.unaccounted(), 0);
+/// println!("{}", trace.summary().text(10));
+/// # drop(x);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it stops when it is dropped"]
+#[derive(Debug)]
+pub struct Profiler(Running);
+
+/// Records devices and host until it is finished or dropped, and writes a file meanwhile, in bounded memory.
+///
+/// ```
+/// use warpsmith_profiler::Profiler;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir().join(format!("profiler-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let file = folder.join("trace.pftrace");
+/// let device = Device::emulated(0)?;
+/// let profiler = Profiler::to_file(&file)?;
+/// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32; 1000])?;
+/// let written = profiler.finish()?;
+/// assert_eq!(written.loss.unaccounted(), 0);
+/// assert_eq!(warpsmith_trace::Trace::read(&file)?.trace.transfers.len(), 1);
+/// # drop(x);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "it finishes when it is dropped"]
+#[derive(Debug)]
+pub struct FileProfiler {
+    running: Running,
+    path: PathBuf,
+}
+
+/// Hands the trace to a function when it is dropped: see [`Profiler::guard`].
+#[must_use = "it stops when it is dropped"]
+pub struct ProfilerGuard {
+    profiler: Option<Profiler>,
+    handler: Option<Box<dyn FnOnce(Trace)>>,
+}
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The file.
+    pub path: PathBuf,
+    /// The number of records in it.
+    pub records: u64,
+    /// What became of the records.
+    pub loss: Loss,
+}
+
+impl Profiler {
+    /// Starts to record.
+    ///
+    /// # Errors
+    /// [`ProfilerError::Recording`] while another profiler of the process records, [`ProfilerError::Forked`] in a process that
+    /// was forked from one that records, [`ProfilerError::Driver`] when a device that is open cannot be recorded,
+    /// [`ProfilerError::MixedClocks`].
+    pub fn start(options: ProfilerOptions) -> Result<Self> {
+        Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
+    }
+
+    /// Starts to record everything into a file: JSON as PyTorch writes it for names that end in `.json` or `.json.gz`, else
+    /// Perfetto's format. The file is there at once, and can be read up to the last half second if the program is killed.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; [`ProfilerError::File`].
+    pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
+        FileProfiler::start(ProfilerOptions::default(), path.as_ref())
+    }
+
+    /// Waits for what runs on the devices, stops, and returns the trace.
+    ///
+    /// # Errors
+    /// [`ProfilerError::Forked`] in a forked process: the recording is not its own.
+    pub fn stop(mut self) -> Result<Trace> {
+        let (trace, _) = self.0.stop(true)?;
+        Ok(trace.unwrap_or_default())
+    }
+
+    /// A guard that stops when it is dropped, and then calls `handler` with the trace.
+    ///
+    /// ```
+    /// use warpsmith_profiler::ProfilerOptions;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// {
+    ///     let _guard = ProfilerOptions::default().start()?.guard(|trace| println!("{} records", trace.len()));
+    ///     // …
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn guard(self, handler: impl FnOnce(Trace) + 'static) -> ProfilerGuard {
+        ProfilerGuard { profiler: Some(self), handler: Some(Box::new(handler)) }
+    }
+}
+
+impl FileProfiler {
+    pub(crate) fn start(options: ProfilerOptions, path: &Path) -> Result<Self> {
+        let running = Running::start(options, || Output::file(path))?;
+        Ok(Self { running, path: path.to_path_buf() })
+    }
+
+    /// Waits for what runs on the devices, stops, and completes the file.
+    ///
+    /// # Errors
+    /// [`ProfilerError::File`] when the file could not be written as a whole; what was written before stays.
+    /// [`ProfilerError::Forked`] in a forked process: the recording is not its own.
+    pub fn finish(mut self) -> Result<Written> {
+        self.end(true)
+    }
+
+    fn end(&mut self, waits: bool) -> Result<Written> {
+        let (_, (finished, loss, records)) = self.running.stop(waits)?;
+        finished.map_err(|error| ProfilerError::file(&self.path, &error))?;
+        Ok(Written { path: self.path.clone(), records, loss })
+    }
+}
+
+impl Drop for FileProfiler {
+    fn drop(&mut self) {
+        if self.running.is_running()
+            && let Err(error) = self.end(true)
+        {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+impl Drop for ProfilerGuard {
+    fn drop(&mut self) {
+        let (Some(profiler), Some(handler)) = (self.profiler.take(), self.handler.take()) else { return };
+        if std::thread::panicking() {
+            // A handler that panics too would end the program.
+            return;
+        }
+        match profiler.stop() {
+            Ok(trace) => handler(trace),
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+}
+
+impl std::fmt::Debug for ProfilerGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProfilerGuard")
+    }
+}
+
+/// A recording, and what belongs to it.
+#[derive(Debug)]
+struct Running {
+    parts: Option<Parts>,
+    process: u32,
+}
+
+struct Parts {
+    recording: Arc<Recording>,
+    observation: Observation,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("recording", &self.recording.id).finish_non_exhaustive()
+    }
+}
+
+/// The end of an output, what became of the records, and their number.
+type Ended = (std::io::Result<()>, Loss, u64);
+
+impl Running {
+    fn start(options: ProfilerOptions, output: impl FnOnce() -> Result<Output>) -> Result<Self> {
+        let process = std::process::id();
+        match RECORDING_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {}
+            Err(of) if of == process => return Err(ProfilerError::Recording),
+            Err(_) => return Err(ProfilerError::Forked),
+        }
+        let started = output().and_then(|output| Parts::start(options, output));
+        match started {
+            Ok(parts) => Ok(Self { parts: Some(parts), process }),
+            Err(error) => {
+                *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                RECORDING_IN.store(0, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Stops; before that it waits for the devices, if it is to.
+    fn stop(&mut self, waits: bool) -> Result<(Option<Trace>, Ended)> {
+        let Some(parts) = self.parts.take() else {
+            return Ok((None, (Ok(()), Loss::default(), 0)));
+        };
+        if self.process != std::process::id() {
+            // The threads and the file are those of the other process.
+            std::mem::forget(parts);
+            return Err(ProfilerError::Forked);
+        }
+        let stopped = parts.stop(waits);
+        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        RECORDING_IN.store(0, Ordering::Release);
+        Ok(stopped)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // What was recorded is not wanted.
+        let _ = self.stop(false);
+    }
+}
+
+impl Parts {
+    fn start(options: ProfilerOptions, output: Output) -> Result<Self> {
+        let open = open_devices();
+        let mut only: Vec<Arc<dyn Driver>> = Vec::new();
+        for device in &options.devices {
+            // SAFETY: the driver is only used to record, and is kept.
+            let (driver, _) = unsafe { device.driver() };
+            if !only.iter().any(|known| address_of(known) == address_of(driver)) {
+                only.push(Arc::clone(driver));
+            }
+        }
+        let mut drivers: Vec<Arc<dyn Driver>> = only.clone();
+        if only.is_empty() {
+            for device in &open {
+                // SAFETY: as above.
+                let (driver, _) = unsafe { device.driver() };
+                if !drivers.iter().any(|known| address_of(known) == address_of(driver)) {
+                    drivers.push(Arc::clone(driver));
+                }
+            }
+        }
+        let streams = !matches!(output, Output::Memory(_));
+        let joiner = Joiner::new(output);
+        let recording = Recording::new(only, options.activity, joiner);
+        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
+        for driver in &drivers {
+            if let Err(error) = recording.add_driver(driver) {
+                stop_drivers(&recording);
+                return Err(error);
+            }
+        }
+        describe(&recording);
+        let observation = observe(HostObserver(Arc::clone(&recording)));
+        let mut parts = Self { recording, observation, threads: Vec::new() };
+        let spawned = parts.spawn(streams, options.samples_hz);
+        if let Err(error) = spawned {
+            // There is nothing in the output that could not be written.
+            let _ = parts.stop(false);
+            return Err(ProfilerError::Thread { reason: error.to_string() });
+        }
+        Ok(parts)
+    }
+
+    /// Starts the threads.
+    fn spawn(&mut self, streams: bool, samples_hz: u32) -> std::io::Result<()> {
+        let recording = Arc::clone(&self.recording);
+        let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        self.threads.push(name("warpsmith-profile").spawn(move || drain(&recording, streams))?);
+        if samples_hz > 0 && !self.recording.is_simulated() {
+            let recording = Arc::clone(&self.recording);
+            self.threads
+                .push(name("warpsmith-sample").spawn(move || samples::sample(&recording, samples_hz))?);
+        }
+        Ok(())
+    }
+
+    fn stop(self, waits: bool) -> (Option<Trace>, Ended) {
+        let Self { recording, observation, threads } = self;
+        if waits {
+            recording.synchronize();
+        }
+        recording.stop_threads();
+        drop(observation);
+        let mut loss = stop_drivers(&recording);
+        for thread in threads {
+            if thread.join().is_err() {
+                recording.note("profiler", "a thread of it panicked".to_owned());
+            }
+        }
+        describe(&recording);
+        let mut joiner = recording.joiner();
+        joiner.settle(&recording, true);
+        loss.dropped += recording.dropped_work.load(Ordering::Relaxed);
+        let others = recording.dropped_others.load(Ordering::Relaxed);
+        if others > 0 {
+            let fact = format!("{others}, because the memory for records was used up; allow more");
+            recording.note("host records dropped", fact);
+        }
+        let mut facts = std::mem::take(&mut *recording.about.lock().unwrap_or_else(PoisonError::into_inner));
+        facts.extend(about(&recording));
+        let (finished, loss, records) = joiner.finish(facts, loss);
+        match finished {
+            Ok(trace) => (trace, (Ok(()), loss, records)),
+            Err(error) => (None, (Err(error), loss, records)),
+        }
+    }
+}
+
+/// Facts that do not depend on what was recorded.
+fn about(recording: &Recording) -> Vec<(String, String)> {
+    let mut facts =
+        vec![("recorder".to_owned(), concat!("warpsmith ", env!("CARGO_PKG_VERSION")).to_owned())];
+    if recording.is_simulated() {
+        facts.push(("clock".to_owned(), "simulated".to_owned()));
+        return facts;
+    }
+    let program = std::env::args_os().next();
+    let name = program.as_ref().and_then(|program| Path::new(program).file_name());
+    if let Some(name) = name {
+        facts.push(("program".to_owned(), name.to_string_lossy().into_owned()));
+    }
+    facts.push(("process".to_owned(), std::process::id().to_string()));
+    facts
+}
+
+/// Ends the recording of all drivers, and returns what they lost.
+fn stop_drivers(recording: &Recording) -> Loss {
+    let mut loss = Loss::default();
+    for recorded in recording.drivers() {
+        // The end comes after a flush by itself; what fails is said.
+        let flushed = recorded.driver.activity_flush();
+        let stopped = recorded.driver.activity_stop();
+        if let Err(error) = flushed {
+            recording.note(&format!("{} lost records", recorded.driver.name()), error.to_string());
+        }
+        match stopped {
+            Ok(of_driver) => {
+                loss.dropped += of_driver.dropped;
+                loss.zero_time += of_driver.zero_time;
+                loss.refused += of_driver.refused_buffers;
+            }
+            Err(error) => {
+                recording.note(&format!("{} lost records", recorded.driver.name()), error.to_string());
+            }
+        }
+    }
+    loss
+}
+
+/// Describes the devices that are new.
+fn describe(recording: &Recording) {
+    let open = open_devices();
+    let mut joiner = recording.joiner();
+    for recorded in recording.drivers() {
+        for ordinal in 0..recorded.devices {
+            let shown = recorded.first_ordinal + ordinal;
+            if joiner.has_device(shown) {
+                continue;
+            }
+            let Ok(properties) = recorded.driver.device_properties(ordinal) else { continue };
+            let of_open = open.iter().find(|device| {
+                // SAFETY: nothing is done with the driver but to compare its address.
+                let (driver, _) = unsafe { device.driver() };
+                device.id().ordinal() == ordinal && address_of(driver) == address_of(&recorded.driver)
+            });
+            let (allocated, reserved) = of_open.map_or((0, 0), |device| {
+                let statistics = device.memory().statistics();
+                (statistics.requested_bytes.all.current, statistics.reserved_bytes.all.current)
+            });
+            let device = Device {
+                name: properties.name,
+                memory: properties.total_memory,
+                bandwidth: properties.memory_bandwidth,
+                multiprocessors: properties.multiprocessors,
+                capability: properties.capability,
+            };
+            joiner.device(shown, device, allocated, reserved);
+        }
+    }
+}
+
+/// Takes records from time to time: for a file always, else when their memory fills.
+fn drain(recording: &Recording, streams: bool) {
+    while recording.sleep(if streams { PERIOD } else { Duration::from_secs(3600) }) {
+        for recorded in recording.drivers() {
+            // An error comes again when the driver stops.
+            let _ = recorded.driver.activity_flush();
+        }
+        describe(recording);
+        let mut joiner = recording.joiner();
+        joiner.settle(recording, false);
+        if streams {
+            joiner.flush();
+        }
+    }
+}
+
+/// The recording of this process, if one goes on.
+pub(crate) fn current() -> Option<Arc<Recording>> {
+    if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
+        return None;
+    }
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// A driver of which a device is being opened.
+pub(crate) fn driver_opens(driver: &Arc<dyn Driver>) {
+    if let Some(recording) = current()
+        && let Err(error) = recording.add_driver(driver)
+    {
+        recording.note("not recorded", format!("{}: {error}", driver.name()));
+        tracing::error!("{error}");
+    }
+}

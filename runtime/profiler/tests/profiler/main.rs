@@ -1,0 +1,9 @@
+//! The profiler by its public interface. One profiler records in a process, so each test that starts one has a process of its own.
+
+#[path = "../../../tests/common/alone.rs"]
+mod alone;
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+mod misuse;
+mod records;
+mod rig;

@@ -1,0 +1,157 @@
+//! Wrong use and bad luck: an error that says so, and what was recorded is kept.
+
+use warpsmith_profiler::trace::Trace;
+use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::{Device, DeviceBuffer};
+
+use crate::alone::only_alone;
+use crate::common::*;
+use crate::rig::*;
+
+#[test]
+fn a_second_profiler_is_refused() {
+    only_alone!();
+    let first = start();
+    assert_eq!(Profiler::start(ProfilerOptions::default()).unwrap_err(), ProfilerError::Recording);
+    first.stop().unwrap();
+    start().stop().unwrap();
+    drop(start());
+    start().stop().unwrap();
+}
+
+#[test]
+fn recording_again_begins_anew() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    for round in 1..4 {
+        let profiler = start();
+        (0..round).for_each(|_| stream.memset(&mut x, 1).unwrap());
+        let trace = profiler.stop().unwrap();
+        check(&trace);
+        assert_eq!(trace.transfers.len(), round);
+        stream.memset(&mut x, 1).unwrap();
+    }
+}
+
+#[test]
+fn clocks_are_not_mixed() {
+    only_alone!();
+    let (_, _real, _) = rig();
+    let (_, simulated) = simulated();
+    let error = Profiler::start(ProfilerOptions::default()).unwrap_err();
+    assert_eq!(error, ProfilerError::MixedClocks);
+    let trace = ProfilerOptions::default().device(&simulated).start().unwrap().stop().unwrap();
+    assert_eq!(trace.definitions.about["clock"], "simulated");
+}
+
+#[test]
+fn a_lost_device_keeps_its_records() {
+    only_alone!();
+    let (driver, device, stream) = rig();
+    let profiler = start();
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
+    stream.synchronize().unwrap();
+    let fault = Fault {
+        kind: FaultKind::Other,
+        message: "of the test".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    };
+    driver.poison(0, fault);
+    assert!(stream.memset(&mut x, 1).is_err());
+    assert!(device.is_lost());
+    let trace = profiler.stop().unwrap();
+    check(&trace);
+    assert_eq!(trace.transfers.len(), 1);
+    let about = &trace.definitions.about;
+    assert_eq!(about[&format!("device {}", device.id())], "lost: a fault stopped it", "{about:?}");
+}
+
+#[test]
+fn a_starved_buffer_is_counted() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    let profiler = ProfilerOptions::default().memory(64 << 10).start().unwrap();
+    (0..200_000).for_each(|_| stream.memset(&mut x, 1).unwrap());
+    let trace = profiler.stop().unwrap();
+    let loss = trace.definitions.loss;
+    assert!(loss.dropped > 0 && loss.recorded > 0, "{loss:?}");
+    assert_eq!(loss.unaccounted(), 0, "{loss:?}");
+    assert_eq!(trace.transfers.len() as u64, loss.recorded);
+    assert!(trace.definitions.about["host records dropped"].contains("allow more"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    let profiler = Profiler::to_file("/dev/full").unwrap();
+    (0..1000).for_each(|_| stream.memset(&mut x, 1).unwrap());
+    let error = profiler.finish().unwrap_err().to_string();
+    assert!(error.contains("/dev/full") && error.contains("free space"), "{error}");
+    start().stop().unwrap();
+}
+
+#[test]
+fn a_file_in_no_folder_is_an_error() {
+    only_alone!();
+    let error = Profiler::to_file("/no such folder/trace.pftrace").unwrap_err().to_string();
+    assert!(error.contains("make the folder first"), "{error}");
+    start().stop().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_process_is_refused() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-fork-{}.pftrace", std::process::id()));
+    let profiler = Profiler::to_file(&file).unwrap();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    stream.memset(&mut x, 1).unwrap();
+    // SAFETY: the copy only tries to start a profiler, drops this one, and ends at once.
+    match unsafe { libc::fork() } {
+        0 => {
+            let is_refused =
+                matches!(Profiler::start(ProfilerOptions::default()), Err(ProfilerError::Forked));
+            let is_foreign = matches!(profiler.finish(), Err(ProfilerError::Forked));
+            // SAFETY: it ends the copy.
+            unsafe { libc::_exit(if is_refused && is_foreign { 0 } else { 1 }) }
+        }
+        copy => {
+            let mut status = -1;
+            // SAFETY: the copy was made above.
+            assert_eq!(unsafe { libc::waitpid(copy, &mut status, 0) }, copy);
+            assert_eq!(status, 0);
+        }
+    }
+    stream.memset(&mut x, 1).unwrap();
+    let written = profiler.finish().unwrap();
+    assert_eq!((written.loss.recorded, written.loss.unaccounted()), (2, 0));
+    assert_eq!(Trace::read(&file).unwrap().trace.transfers.len(), 2);
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn the_environment_records_an_unchanged_program() {
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-env-{}.pftrace", std::process::id()));
+    let alone = crate::alone::alone!("WARPSMITH_PROFILE" => &file);
+    if alone.is_none() {
+        let device = Device::emulated(0).unwrap();
+        let mut x = DeviceBuffer::<u8>::zeros(&device.default_stream(), 512).unwrap();
+        x.as_mut_slice().memset(1).unwrap();
+        return;
+    }
+    let opened = Trace::read(&file).unwrap();
+    assert_eq!(opened.damage, None);
+    assert_eq!(opened.trace.transfers.len(), 2);
+    check(&opened.trace);
+    std::fs::remove_file(file).unwrap();
+}
