@@ -1,0 +1,94 @@
+//! Profiles the training of `mlp`, step by step and as a graph, and finds the part of a step that the device waits for.
+//!
+//! `cargo run --release --example profile -- [DEVICE [FOLDER]]`, the device being `cpu`, `cuda:0`, …, by default the best
+//! there is. With a folder, both traces are written there, for ui.perfetto.dev and as pages.
+
+#[allow(dead_code, reason = "`mlp` uses the rest")]
+mod training;
+
+use std::path::{Path, PathBuf};
+
+use warpsmith::graph::Graph;
+use warpsmith::prelude::*;
+use warpsmith::profiler::trace::{Summary, Trace};
+use warpsmith::profiler::{Profiler, ProfilerOptions};
+
+use crate::training::{Result, Training};
+
+/// Steps that are recorded.
+const STEPS: u64 = 20;
+/// The kernels of a step on the emulated device, which multiplies on the host; a GPU runs more.
+const LEAST: u64 = 5;
+/// A step is bound by its launches when the device waits for the host in more than this share of the time.
+const BOUND: f64 = 0.1;
+
+fn main() -> Result<()> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
+        None => Device::best()?,
+    };
+    let folder = std::env::args().nth(2).map(PathBuf::from);
+    let stream = Stream::new(&device)?;
+    let mut training = Training::new(&stream)?;
+
+    // The first step also loads kernels and libraries.
+    training.step(&stream)?;
+    stream.synchronize()?;
+    let eager = recorded(&device, || training.step(&stream))?;
+    let step = Graph::capture(&stream, || training.step(&stream))?.instantiate()?;
+    step.launch(&stream)?;
+    stream.synchronize()?;
+    let captured = recorded(&device, || step.launch(&stream))?;
+
+    let summary = eager.summary();
+    println!("{}", summary.text(8));
+    for (name, trace) in [("eager", &eager), ("graph", &captured)] {
+        println!("{name}: {}", verdict(&trace.summary())?);
+        if let Some(folder) = &folder {
+            write(trace, folder, name)?;
+        }
+    }
+    match summary.late.first() {
+        Some(late) => {
+            println!("The device waited longest for {}: {:.1} us.", late.name, late.total as f64 / 1e3)
+        }
+        None => println!("The device never waited for the host."),
+    }
+    Ok(())
+}
+
+/// The trace of some steps.
+fn recorded(device: &Device, mut step: impl FnMut() -> warpsmith::Result<()>) -> Result<Trace> {
+    let profiler = Profiler::start(ProfilerOptions::default().device(device))?;
+    for _ in 0..STEPS {
+        step()?;
+    }
+    Ok(profiler.stop()?)
+}
+
+/// Whether the host or the device limits the steps.
+fn verdict(summary: &Summary) -> Result<String> {
+    let device = summary.devices.first().ok_or("the trace has no kernel")?;
+    let ran: u64 = summary.kernels.iter().chain(&summary.transfers).map(|row| row.count).sum();
+    if ran < STEPS * LEAST || summary.loss.lost() > 0 {
+        return Err(format!(
+            "{ran} kernels and copies of {STEPS} steps are in the trace, {:?}",
+            summary.loss
+        )
+        .into());
+    }
+    let late = device.host_late as f64 / device.span as f64;
+    let bound = if late > BOUND { "launch-bound" } else { "bound by the device" };
+    Ok(format!(
+        "{bound}: a step takes {:.1} us, the device is busy in {:.1} % of it and waits for the host in {:.1} %",
+        device.span as f64 / 1e3 / STEPS as f64,
+        device.busy as f64 / device.span as f64 * 100.0,
+        late * 100.0
+    ))
+}
+
+fn write(trace: &Trace, folder: &Path, name: &str) -> Result<()> {
+    trace.write_perfetto(folder.join(format!("{name}.pftrace")))?;
+    trace.write_html(folder.join(format!("{name}.html")), &format!("Training, {name}"))?;
+    Ok(())
+}
