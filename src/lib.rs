@@ -22,6 +22,7 @@
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
 //! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
+//! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |
 //! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
@@ -81,5 +82,7 @@ pub use gpu_std;
 pub use gpu_std::glam;
 pub use image::IMAGE;
 pub use op_error::OpError;
+pub use warpsmith_ranges as ranges;
+pub use warpsmith_ranges::{mark, nvtx, range};
 pub use warpsmith_runtime::*;
 pub use warpsmith_store as store;

@@ -43,7 +43,7 @@ pub enum Command {
     New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
-    /// Show what took the time in a trace, and why devices were idle; or convert it
+    /// Show what took the time in a trace, and why devices were idle; make a page of it; or convert it
     Trace(TraceArgs),
 }
 
@@ -165,9 +165,9 @@ pub struct MemoryArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Traces of Warpsmith and of PyTorch's profiler are read, compressed or not; the content of the file decides. \
-                  With --perfetto or --chrome the trace is written there, and nothing is printed.\n\n\
-                  Examples: warpsmith trace train.pftrace; warpsmith trace new.pftrace --diff old.pftrace; \
-                  warpsmith trace torch.json.gz --perfetto torch.pftrace\n\n\
+                  With --html, --perfetto or --chrome the trace is written there, and nothing is printed.\n\n\
+                  Examples: warpsmith trace train.pftrace; warpsmith trace train.pftrace --html train.html; \
+                  warpsmith trace new.pftrace --diff old.pftrace; warpsmith trace torch.json.gz --perfetto torch.pftrace\n\n\
                   Exit code 1 when the file is damaged; what stands before the damage is shown."
 )]
 pub struct TraceArgs {
@@ -180,6 +180,9 @@ pub struct TraceArgs {
     /// Rows of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
+    /// Write one HTML page with a timeline and the tables, which needs no network
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
+    pub html: Option<PathBuf>,
     /// Write the trace in Perfetto's format
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub perfetto: Option<PathBuf>,

@@ -1,12 +1,12 @@
-//! `warpsmith trace`: what took the time in a trace, and conversion to another format.
+//! `warpsmith trace`: what took the time in a trace, as tables or as a page, and conversion to another format.
 
 use std::path::Path;
 
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{print, print_json};
-use warpsmith_trace::summary::{Diff, Summary};
-use warpsmith_trace::{Damage, FileFormat, Trace, TraceError, convert};
+use warpsmith_trace::summary::{Diff, Digest, Summary};
+use warpsmith_trace::{Damage, FileFormat, TraceError, convert};
 
 use crate::args::TraceArgs;
 
@@ -28,12 +28,16 @@ enum Content<'a> {
     Diff { old: String, diff: &'a Diff },
 }
 
-/// Prints the tables of a trace or what changed, or converts it.
+/// Prints the tables of a trace or what changed, or writes it in another form.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
-    if args.perfetto.is_some() || args.chrome.is_some() {
-        let perfetto = args.perfetto.iter().map(|out| (out, FileFormat::Perfetto));
+    let outputs = [
+        (&args.html, FileFormat::Html),
+        (&args.perfetto, FileFormat::Perfetto),
+        (&args.chrome, FileFormat::Chrome),
+    ];
+    if outputs.iter().any(|(out, _)| out.is_some()) {
         let mut damage = None;
-        for (out, format) in perfetto.chain(args.chrome.iter().map(|out| (out, FileFormat::Chrome))) {
+        for (out, format) in outputs.iter().filter_map(|(out, format)| Some((out.as_ref()?, *format))) {
             damage = convert(&args.file, out, format).map_err(unusable)?;
         }
         return complain(&args.file, damage, "written");
@@ -64,8 +68,8 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<(Summary, Option<Damage>), Failure> {
-    let opened = Trace::read(path).map_err(unusable)?;
-    Ok((opened.trace.summary(), opened.damage))
+    let digest = Digest::read(path).map_err(unusable)?;
+    Ok((digest.summary(), digest.damage().cloned()))
 }
 
 fn unusable(error: TraceError) -> Failure {

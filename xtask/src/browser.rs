@@ -1,4 +1,4 @@
-//! Finds or installs the browser that the report's tests run in.
+//! Finds or installs the browser that the tests of pages run in.
 
 use warpsmith_builder::setup::{install_debian_packages, is_root_on_debian};
 
@@ -24,7 +24,7 @@ pub fn ensure() -> Result<()> {
         return Ok(());
     }
     Err(Error::Missing {
-        what: "there is no Chromium, in which the report's page is tested".to_owned(),
+        what: "there is no Chromium, in which pages are tested".to_owned(),
         advice: "Install it, on Debian with `apt-get install chromium`, then run this again.".to_owned(),
     })
 }

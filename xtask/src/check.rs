@@ -39,8 +39,8 @@ pub fn check(root: &Path) -> Result<()> {
     // They are left out of `cargo test`, which must pass on machines without a browser.
     let page = || {
         browser::ensure()?;
-        let test = ["test", "--workspace", "--test", "tuner", "--", "--ignored", "report_in_browser::"];
-        run(&mut workspace(&test))
+        let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
+        run(workspace(&programs).args(["--", "--ignored", "in_browser::"]))
     };
     let engine = || {
         perfetto::ensure(root)?;
@@ -67,7 +67,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("documentation", &documentation),
         ("tests", &tests),
         ("checked kernels", &checked_kernels),
-        ("report in a browser", &page),
+        ("pages in a browser", &page),
         ("traces in Perfetto's engine", &engine),
         ("examples", &examples),
         ("project of a user", &scaffold),

@@ -19,6 +19,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/driver",
         &[
             "error",
+            "library_paths",
+            "activity",
             "check",
             "graph",
             "memory",
@@ -38,6 +40,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime/ranges",
+        &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
+    ),
+    (
         "runtime/trace",
         &[
             "error",
@@ -52,6 +58,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "chrome",
             "trace",
             "summary",
+            "html",
+            "convert",
         ],
     ),
     (

@@ -11,7 +11,7 @@
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
-//! | [`browser`] | the browser that the report's tests run in |
+//! | [`browser`] | the browser that the tests of pages run in |
 //! | [`perfetto`] | Perfetto's engine, which checks trace files in tests |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`licences`] | dependencies have licences that `deny.toml` allows |

@@ -56,6 +56,18 @@ fn conversions_keep_what_is_in_a_trace() {
 }
 
 #[test]
+fn trace_becomes_a_page() {
+    let run = trace(KINETO.as_bytes(), &[&["trace.json", "--html", "trace.html"]]);
+    assert_eq!((run.code(), run.stdout(), run.stderr()), (Some(0), String::new(), String::new()));
+    let page = std::fs::read_to_string(run.folder.join("trace.html")).unwrap();
+    for words in ["<h1>trace.json</h1>", "triton_poi_fused_0", "default-src 'none'"] {
+        assert!(page.contains(words), "{words}");
+    }
+    let same = trace(KINETO.as_bytes(), &[&["trace.json", "--html", "./trace.json"]]);
+    assert!(same.stderr().contains("into itself"), "{}", same.stderr());
+}
+
+#[test]
 fn a_difference_is_shown() {
     let faster = KINETO.replace("\"dur\": 20.000", "\"dur\": 10.000");
     let folder = folder();
@@ -84,7 +96,9 @@ fn trace_refuses_other_files_in_one_line() {
     for (content, words) in
         [(&b"hello"[..], "is no trace"), (b"", "is empty"), (b"{\"a\": 1}", "no `traceEvents`")]
     {
-        for args in [&["trace.json"][..], &["trace.json", "--perfetto", "out"]] {
+        for args in
+            [&["trace.json"][..], &["trace.json", "--perfetto", "out"], &["trace.json", "--html", "out"]]
+        {
             let run = trace(content, &[args]);
             assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
             assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());

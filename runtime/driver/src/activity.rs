@@ -25,7 +25,7 @@ pub trait ActivitySink: Send + Sync {
 pub struct ActivityOptions {
     /// Where records of a CUDA device come from; without effect on the emulated device.
     pub source: ActivitySource,
-    /// Whether driver calls that enqueue nothing are recorded too.
+    /// Whether driver calls that neither enqueue work nor wait for it are recorded too.
     pub all_calls: bool,
     /// Bytes of host memory for records that were not taken yet; when they are full, records are dropped and counted.
     pub memory: usize,
@@ -51,7 +51,8 @@ pub enum ActivitySource {
 /// What records now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
-    /// What the records come from, for example `CUPTI 13.0` or `events`.
+    /// What the records come from, for example `CUPTI 13.0` or `events`. It says so if the recorder's clock differs from
+    /// [`ActivityDriver::activity_now`] by more than a microsecond, which is corrected in the records.
     pub source: String,
     /// Why it is not the best source, with the remedy.
     pub without_cupti: Option<ActivityError>,
@@ -147,6 +148,15 @@ pub enum Activity<'a> {
         /// Bytes that were written.
         bytes: u64,
     },
+    /// A graph ran whose nodes were not recorded, as with [`ActivitySource::Events`].
+    Graph {
+        /// When it began.
+        start: u64,
+        /// When it ended.
+        end: u64,
+        /// Where.
+        place: ActivityPlace,
+    },
     /// Something waited.
     Wait {
         /// When it began.
@@ -199,9 +209,94 @@ pub enum ActivityError {
     /// The driver has no recorder.
     #[error("this driver records nothing")]
     Unsupported,
+    /// The process was forked from one that uses the devices.
+    #[error(
+        "this process was forked from one that uses CUDA, which does not work here; start the profiler in the process that \
+         opened the devices, or open them after the fork"
+    )]
+    Forked,
+    /// [`ActivityOptions::memory`] is too little for one buffer.
+    #[error("{bytes} bytes of memory for records are too few; allow at least {least}")]
+    TooLittleMemory {
+        /// What was allowed.
+        bytes: usize,
+        /// The least that works.
+        least: usize,
+    },
+    /// CUPTI, NVIDIA's library that records devices, was not found or cannot be loaded.
+    #[error(
+        "no CUPTI: it was searched as {searched}{}; run `pip install '{package}'` in the active Python environment, or set \
+         WARPSMITH_LIBRARY_PATH to the folder that has it, or record from events",
+        because(reason)
+    )]
+    NoCupti {
+        /// The names and folders that were tried.
+        searched: String,
+        /// Why the last file that exists could not be loaded; empty if there is none.
+        reason: String,
+        /// What to install from PyPI, with the version that fits the driver.
+        package: String,
+    },
+    /// Another profiler of the process uses CUPTI.
+    #[error(
+        "CUPTI is in use by {by}, and one profiler at a time can use it; run the program without Nsight Systems (nsys), Nsight \
+         Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process, or record from events"
+    )]
+    CuptiInUse {
+        /// What uses it, as far as is known.
+        by: String,
+    },
+    /// CUPTI lacks what recording needs.
+    #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`, or record from events")]
+    CuptiTooOld {
+        /// The library's version.
+        version: String,
+        /// The function or version that is missing.
+        lacks: String,
+        /// What to install from PyPI.
+        package: String,
+    },
+    /// CUPTI cannot start, as when it is newer than the driver.
+    #[error(
+        "{version} does not start with an NVIDIA driver for CUDA {driver}, which must not be the older one; run `pip install \
+         '{package}'`, or update the driver, or record from events"
+    )]
+    CuptiTooNew {
+        /// The library's version.
+        version: String,
+        /// The CUDA version of the driver.
+        driver: String,
+        /// What to install from PyPI.
+        package: String,
+    },
+    /// The system does not let this user profile.
+    #[error(
+        "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run with \
+         CAP_SYS_ADMIN (a container gets both from its host alone), or record from events"
+    )]
+    NotPermitted {
+        /// CUPTI's function.
+        call: &'static str,
+        /// CUPTI's explanation.
+        text: String,
+    },
+    /// A call of CUPTI failed.
+    #[error("{call} failed with CUPTI error {code}: {text}; recording from events needs no CUPTI")]
+    Cupti {
+        /// CUPTI's function.
+        call: &'static str,
+        /// Its code, as in `CUptiResult`.
+        code: u32,
+        /// CUPTI's explanation.
+        text: String,
+    },
     /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
+}
+
+fn because(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
 /// The part of a driver that records what its devices do.

@@ -27,6 +27,7 @@ pub mod emulated;
 pub mod error;
 mod graph;
 pub mod host_function;
+pub mod library_paths;
 mod memory;
 mod stream;
 mod telemetry;

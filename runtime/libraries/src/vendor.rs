@@ -3,11 +3,10 @@
 //! A library is searched for once in a process. Nothing here panics: the bindings' own loader, which does when a library
 //! is missing, is called only for one that is known to be loaded.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::error::{LibraryError, VendorVersion};
+use warpsmith_core::driver::library_paths::LibraryPaths;
 use warpsmith_core::error::{Error, Result};
 
 /// A library's names and versions.
@@ -119,7 +118,7 @@ impl Vendor {
         let Entry { name, file, package, least, is_loaded, version } = self.entry();
         // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
         let found = unsafe { is_loaded() } || {
-            preload(file, &folders());
+            preload(file, &LibraryPaths::of_process());
             // SAFETY: as above.
             unsafe { is_loaded() }
         };
@@ -132,68 +131,21 @@ impl Vendor {
     }
 }
 
-/// Folders where the system does not look: those that the user names, of CUDA toolkits, and of the active Python
-/// environment.
-fn folders() -> Vec<PathBuf> {
-    folders_of(|name| if is_privileged() { None } else { std::env::var_os(name) })
-}
-
-/// As [`folders`], with these variables. A folder that is not absolute would be one of whatever folder the program is
-/// started in, and an empty variable means none.
-fn folders_of(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let named = variable("WARPSMITH_LIBRARY_PATH");
-    let mut folders: Vec<PathBuf> =
-        named.map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(&variable).map(PathBuf::from);
-    let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
-    folders.extend(toolkits.map(|toolkit| toolkit.join("lib64")));
-    folders.retain(|folder| folder.is_absolute());
-    if let Some(python) = variable("VIRTUAL_ENV").filter(|python| Path::new(python).is_absolute()) {
-        let versions = inside(&Path::new(&python).join("lib"));
-        let packages = versions.iter().flat_map(|version| inside(&version.join("site-packages/nvidia")));
-        folders.extend(packages.map(|package| package.join("lib")));
-    }
-    folders
-}
-
-/// Whether the program has rights that the user who started it does not have, as a set-uid file does: then the
-/// environment must not choose what code it loads.
-#[cfg(target_os = "linux")]
-fn is_privileged() -> bool {
-    // SAFETY: it reads a number that the kernel gave the process.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn is_privileged() -> bool {
-    // SAFETY: these calls only read the process's numbers, and cannot fail.
-    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
-}
-
-#[cfg(not(unix))]
-fn is_privileged() -> bool {
-    false
-}
-
-fn inside(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    found.sort();
-    found
-}
-
 /// Loads the newest version of a library from the first of the folders that has it. The system then finds it by the name
 /// that it gives itself.
 #[cfg(unix)]
-fn preload(file: &str, folders: &[PathBuf]) {
+fn preload(file: &str, paths: &LibraryPaths) {
     use std::os::unix::ffi::OsStrExt;
+    use std::path::{Path, PathBuf};
+
+    use warpsmith_core::driver::library_paths::inside;
 
     let wanted = format!("lib{file}.so");
     let version = |path: &Path| -> Option<Vec<u32>> {
         let rest = path.file_name()?.to_str()?.strip_prefix(&wanted)?;
         rest.split('.').skip(1).map(|number| number.parse().ok()).collect()
     };
-    let _ = folders.iter().find_map(|folder| {
+    let _ = paths.all().find_map(|folder| {
         let mut versions: Vec<(Vec<u32>, PathBuf)> =
             inside(folder).into_iter().filter_map(|path| Some((version(&path)?, path))).collect();
         versions.sort();
@@ -208,7 +160,7 @@ fn preload(file: &str, folders: &[PathBuf]) {
 }
 
 #[cfg(not(unix))]
-fn preload(_file: &str, _folders: &[PathBuf]) {}
+fn preload(_file: &str, _paths: &LibraryPaths) {}
 
 #[cfg(test)]
 mod tests {
@@ -220,22 +172,6 @@ mod tests {
         assert_eq!(version.at_least(8, "cuDNN").unwrap(), version);
         let text = version.at_least(9, "cuDNN").unwrap_err().to_string();
         assert!(text.contains("cuDNN 8.9.7 is too old") && text.contains("version 9 or newer"), "{text}");
-    }
-
-    #[test]
-    #[cfg(unix)]
-    fn only_absolute_folders_are_searched() {
-        let of = |set: &[(&str, &str)]| {
-            folders_of(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
-        };
-        let system = PathBuf::from("/usr/local/cuda/lib64");
-        assert_eq!(of(&[]), std::slice::from_ref(&system));
-        for value in ["", ".", "here", "../cuda", ":", ":here:"] {
-            let all = ["WARPSMITH_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
-            assert_eq!(of(&all.map(|name| (name, value))), std::slice::from_ref(&system), "`{value}`");
-        }
-        let found = of(&[("WARPSMITH_LIBRARY_PATH", ":/a:b::/c:"), ("CUDA_HOME", "/d"), ("CUDA_PATH", "e")]);
-        assert_eq!(found, ["/a".into(), "/c".into(), "/d/lib64".into(), system]);
     }
 
     #[test]

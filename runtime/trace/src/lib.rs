@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Guarantees: equal traces become equal bytes. What was written reads back equal. Files of any size are read and written
-//! in bounded memory, unless into a [`Trace`]. A damaged file is an error that says where, never a panic, and what stands
+//! in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) has the tables of such a file. A damaged file is an error that says where, never a panic, and what stands
 //! before the damage is kept.
 //!
 //! | module | what it holds |
@@ -28,12 +28,16 @@
 //! | `perfetto`, `proto` | Perfetto's format; protocol buffers |
 //! | `chrome` | Chrome's JSON, as PyTorch writes it |
 //! | `summary` | the tables |
+//! | `html` | one page with a timeline and the tables |
+//! | `convert` | from one file to another |
 #![deny(missing_docs)]
 
 mod chrome;
+mod convert;
 mod definitions;
 mod error;
 mod event;
+mod html;
 mod lanes;
 mod names;
 mod perfetto;
@@ -44,6 +48,7 @@ pub mod summary;
 mod trace;
 
 pub use self::chrome::ChromeWriter;
+pub use self::convert::{FileFormat, convert};
 pub use self::definitions::{
     Counter, CounterId, Definitions, Device, Loss, Stream, StreamId, Thread, ThreadId,
 };
@@ -56,4 +61,4 @@ pub use self::record::{
 };
 pub use self::sink::Sink;
 pub use self::summary::Summary;
-pub use self::trace::{FileFormat, Opened, Trace, convert, read_into};
+pub use self::trace::{Opened, Trace, read_into};

@@ -1,5 +1,8 @@
 //! The tuner's tests in one program, which is linked once.
 
+#[cfg(feature = "command")]
+#[path = "../../../runtime/tests/common/browser.rs"]
+mod browser;
 mod comparisons_on_device;
 #[cfg(feature = "command")]
 mod corpus;

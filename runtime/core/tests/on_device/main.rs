@@ -1,6 +1,7 @@
 //! What a GPU must do as the emulated device does, on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one
 //! when it is not set. A device that is not there fails the tests.
 
+mod activity_on_gpu;
 mod allocator;
 #[path = "../../../tests/common/alone.rs"]
 mod alone;

@@ -156,9 +156,22 @@ impl Contexts {
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
     }
 
+    /// The context of a device, if its next release is the last.
+    pub(super) fn last_of(&self, ordinal: u32) -> Option<Context> {
+        let contexts = self.lock().ok()?;
+        let (handle, state) = contexts.iter().find(|(_, state)| state.ordinal == ordinal)?;
+        (state.retained == 1).then_some(Context(*handle))
+    }
+
     /// The device of a context.
     pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
+    }
+
+    /// The contexts that are retained, and their devices.
+    pub(super) fn all(&self) -> Vec<(Context, u32)> {
+        let Ok(contexts) = self.lock() else { return Vec::new() };
+        contexts.iter().map(|(handle, state)| (Context(*handle), state.ordinal)).collect()
     }
 
     /// The pool of a context, which is current. It is made if there is none.

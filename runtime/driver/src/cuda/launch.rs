@@ -96,6 +96,41 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
     value
 }
 
+/// Enqueues a plain launch.
+///
+/// # Safety
+/// As [`CodeDriver::launch`](crate::CodeDriver::launch).
+#[inline]
+pub(super) unsafe fn launch_plain(
+    function: FunctionHandle,
+    config: &LaunchConfig,
+    args: &[*const c_void],
+    stream: StreamHandle,
+) -> Result<()> {
+    let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
+    // The driver reads the values; the mutable pointers are only its signature.
+    let params = args.as_ptr() as *mut *mut c_void;
+    let function = function.0 as sys::CUfunction;
+    let stream = stream_of(stream);
+    // SAFETY: passed on from the caller.
+    let result = unsafe {
+        sys::cuLaunchKernel(
+            function,
+            gx,
+            gy,
+            gz,
+            bx,
+            by,
+            bz,
+            shared_bytes,
+            stream,
+            params,
+            std::ptr::null_mut(),
+        )
+    };
+    check("cuLaunchKernel", result)
+}
+
 /// Enqueues a launch that is not plain.
 ///
 /// # Safety

@@ -35,6 +35,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 
+use self::activity::Work;
 pub(super) use self::call::RelaxedCapture as Relaxed;
 use self::call::{RelaxedCapture, check};
 use self::context::{Contexts, bind};
@@ -44,6 +45,7 @@ use super::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle,
     Telemetry,
 };
+use crate::activity::{ActivityTransfer, ActivityWait};
 use crate::error::{Result, code};
 
 /// See the [module's documentation](self).
@@ -51,6 +53,8 @@ use crate::error::{Result, code};
 pub struct CudaDriver {
     /// `1000 * major + 10 * minor`, as CUDA gives it.
     version: i32,
+    /// The process that started the driver, which does not work in one that was forked from it.
+    process: u32,
     devices: u32,
     contexts: Contexts,
     sensors: telemetry::Sensors,
@@ -92,6 +96,7 @@ impl CudaDriver {
             let devices = devices.max(0) as u32;
             Ok(Self {
                 version,
+                process: std::process::id(),
                 devices,
                 contexts: Contexts::default(),
                 sensors: telemetry::Sensors::new(devices),
@@ -127,6 +132,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
+        self.forget_events(ordinal);
         self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
@@ -137,8 +143,11 @@ unsafe impl Driver for CudaDriver {
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
-        // SAFETY: a context is current.
-        unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
+        let no_stream = StreamHandle(0);
+        self.waited(context, no_stream, "cuCtxSynchronize", ActivityWait::HostForDevice, || {
+            // SAFETY: a context is current.
+            unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
+        })
     }
 
     fn context_stack_limit(&self, context: Context) -> Result<usize> {
@@ -200,8 +209,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::HostToDevice, bytes);
+        self.timed(context, stream, "cuMemcpyHtoDAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_to_host(
@@ -213,8 +227,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::DeviceToHost, bytes);
+        self.timed(context, stream, "cuMemcpyDtoHAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_device(
@@ -226,10 +245,13 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe {
-            check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
-        }
+        let work = Work::Transfer(ActivityTransfer::DeviceToDevice, bytes);
+        self.timed(context, stream, "cuMemcpyDtoDAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe {
+                check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
+            }
+        })
     }
 
     unsafe fn copy_peer(
@@ -241,14 +263,20 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
+        let work = Work::Transfer(self.transfer_between(context, dst.0, src.0), bytes);
+        self.timed(context, stream, "cuMemcpyPeerAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
+        })
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { rows::copy(&rows, stream_of(stream)) }
+        let work = Work::Transfer(rows::kind(&rows), rows.row_bytes.saturating_mul(rows.rows));
+        self.timed(context, stream, "cuMemcpy2DAsync", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { rows::copy(&rows, stream_of(stream)) }
+        })
     }
 
     unsafe fn memset(
@@ -260,7 +288,10 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller.
-        unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
+        let work = Work::Transfer(ActivityTransfer::Memset, bytes);
+        self.timed(context, stream, "cuMemsetD8Async", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
+        })
     }
 }

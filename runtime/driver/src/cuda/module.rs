@@ -7,9 +7,10 @@ use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
 
+use super::activity::Work;
 use super::call::{Feature, RelaxedCapture, check, integer, invalid};
 use super::context::bind;
-use super::{CudaDriver, launch, linker, stream_of};
+use super::{CudaDriver, launch, linker};
 use crate::error::{DriverError, Result, code};
 use crate::{
     CodeDriver, Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle,
@@ -134,7 +135,17 @@ fn c_string(symbol: &str) -> Result<CString> {
     CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
 }
 
-fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {
+/// The symbol of a kernel, where the driver gives it.
+pub(super) fn name(function: FunctionHandle) -> Result<String> {
+    Feature::ModuleKernels.need("cuFuncGetName")?;
+    let mut name = std::ptr::null();
+    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+    check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function.0 as sys::CUfunction) })?;
+    // SAFETY: the driver gave a C string, which lives as long as the module.
+    Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+}
+
+pub(super) fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {
     let mut value = 0;
     // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
     let result = unsafe { sys::cuFuncGetAttribute(&mut value, attribute, function.0 as sys::CUfunction) };
@@ -192,13 +203,7 @@ unsafe impl CodeDriver for CudaDriver {
         // SAFETY: as above; the list has room for the number requested.
         let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
         check("cuModuleEnumerateFunctions", result)?;
-        let name = |function| {
-            let mut name = std::ptr::null();
-            // SAFETY: the function is of the loaded module; the pointer is to a local variable.
-            check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function) })?;
-            // SAFETY: the driver gave a C string, which lives as long as the module.
-            Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
-        };
+        let name = |function: sys::CUfunction| name(FunctionHandle(function as u64));
         functions.into_iter().map(name).collect::<Result<_>>().map(Some)
     }
 
@@ -324,31 +329,17 @@ unsafe impl CodeDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
+        let work = Work::Kernel(function, config);
         if !config.is_plain() {
-            // SAFETY: passed on from the caller.
-            return unsafe { launch::launch(function, config, args, stream) };
+            return self.timed(context, stream, "cuLaunchKernelEx", work, || {
+                // SAFETY: passed on from the caller.
+                unsafe { launch::launch(function, config, args, stream) }
+            });
         }
-        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
-        // The driver reads the values; the mutable pointers are only its signature.
-        let params = args.as_ptr() as *mut *mut c_void;
-        let function = function.0 as sys::CUfunction;
-        // SAFETY: passed on from the caller.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                function,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                shared_bytes,
-                stream_of(stream),
-                params,
-                std::ptr::null_mut(),
-            )
-        };
-        check("cuLaunchKernel", result)
+        self.timed(context, stream, "cuLaunchKernel", work, || {
+            // SAFETY: passed on from the caller.
+            unsafe { launch::launch_plain(function, config, args, stream) }
+        })
     }
 }
 

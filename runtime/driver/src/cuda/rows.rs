@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use cudarc::driver::sys;
 
 use super::call::{check, invalid};
+use crate::activity::ActivityTransfer;
 use crate::error::{Result, code};
 use crate::{DevicePtr, Place, RowsCopy};
 
@@ -35,6 +36,16 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
             })
         }
         enqueued => enqueued,
+    }
+}
+
+/// From where to where rows are copied.
+pub(super) fn kind(rows: &RowsCopy) -> ActivityTransfer {
+    match (rows.src, rows.dst) {
+        (Place::Host(_), Place::Device(_)) => ActivityTransfer::HostToDevice,
+        (Place::Device(_), Place::Host(_)) => ActivityTransfer::DeviceToHost,
+        (Place::Device(_), Place::Device(_)) => ActivityTransfer::DeviceToDevice,
+        (Place::Host(_), Place::Host(_)) => ActivityTransfer::HostToHost,
     }
 }
 

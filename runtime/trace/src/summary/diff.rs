@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Row, Summary};
+use super::rows::ratio;
+use super::{RangeRow, Row, Summary};
 
 /// What changed from an old trace to a new one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,6 +21,8 @@ pub struct Diff {
     pub kernels: Vec<Change>,
     /// By kind of copy.
     pub transfers: Vec<Change>,
+    /// By range, the time on devices.
+    pub ranges: Vec<Change>,
 }
 
 /// What changed of what has one name; 0 where it is not there.
@@ -43,8 +46,9 @@ impl Diff {
             span: (old.span, new.span),
             busy: (sum(old, |row| row.busy), sum(new, |row| row.busy)),
             idle: (sum(old, |row| row.idle), sum(new, |row| row.idle)),
-            kernels: changes(&old.kernels, &new.kernels),
-            transfers: changes(&old.transfers, &new.transfers),
+            kernels: changes(of_rows(&old.kernels), of_rows(&new.kernels)),
+            transfers: changes(of_rows(&old.transfers), of_rows(&new.transfers)),
+            ranges: changes(of_ranges(&old.ranges), of_ranges(&new.ranges)),
         }
     }
 
@@ -54,19 +58,32 @@ impl Diff {
     }
 }
 
-fn changes(old: &[Row], new: &[Row]) -> Vec<Change> {
-    let mut both: BTreeMap<&str, (Option<&Row>, Option<&Row>)> = BTreeMap::new();
-    for row in old {
-        both.entry(&row.name).or_default().0 = Some(row);
+/// Name, count and time of rows.
+fn of_rows(rows: &[Row]) -> impl Iterator<Item = (&str, u64, u64)> {
+    rows.iter().map(|row| (row.name.as_str(), row.count, row.total))
+}
+
+fn of_ranges(rows: &[RangeRow]) -> impl Iterator<Item = (&str, u64, u64)> {
+    rows.iter().map(|row| (row.name.as_str(), row.count, row.device))
+}
+
+fn changes<'a>(
+    old: impl Iterator<Item = (&'a str, u64, u64)>,
+    new: impl Iterator<Item = (&'a str, u64, u64)>,
+) -> Vec<Change> {
+    let mut both: BTreeMap<&str, [(u64, u64); 2]> = BTreeMap::new();
+    for (name, count, total) in old {
+        both.entry(name).or_default()[0] = (count, total);
     }
-    for row in new {
-        both.entry(&row.name).or_default().1 = Some(row);
+    for (name, count, total) in new {
+        both.entry(name).or_default()[1] = (count, total);
     }
-    let change = |(name, (old, new)): (&str, (Option<&Row>, Option<&Row>))| Change {
+    let average = |(count, total): (u64, u64)| ratio(total as f64, count as f64);
+    let change = |(name, [old, new]): (&str, [(u64, u64); 2])| Change {
         name: name.to_owned(),
-        count: (old.map_or(0, |row| row.count), new.map_or(0, |row| row.count)),
-        total: (old.map_or(0, |row| row.total), new.map_or(0, |row| row.total)),
-        average: (old.map_or(0.0, |row| row.average), new.map_or(0.0, |row| row.average)),
+        count: (old.0, new.0),
+        total: (old.1, new.1),
+        average: (average(old), average(new)),
     };
     let mut changes: Vec<Change> = both.into_iter().map(change).collect();
     changes.sort_by_key(|change| Reverse(change.total.0.abs_diff(change.total.1)));

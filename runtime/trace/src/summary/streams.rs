@@ -4,7 +4,7 @@
 //! late. After that, if the stream had to wait for another, the time in which that one ran a copy or a kernel is its
 //! cause; what is left is the latency of the launch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ pub struct DeviceRow {
     pub busy: u64,
     /// The time in which nothing ran.
     pub idle: u64,
+    /// The part of it in which the host had not enqueued what ran next.
+    pub host_late: u64,
     /// The time in which kernels ran.
     pub compute: u64,
     /// The time in which copies or memsets ran.
@@ -62,14 +64,24 @@ pub struct StreamRow {
     pub average_queue: f64,
 }
 
-pub(super) fn devices(trace: &Trace, work: &[Work]) -> Vec<DeviceRow> {
-    let mut by_device: BTreeMap<u32, Vec<&Work>> = BTreeMap::new();
-    for work in work {
-        by_device.entry(work.device).or_default().push(work);
-    }
-    let row = |(device, work): (u32, Vec<&Work>)| {
+/// How long the device was idle before each piece of work, because the host had not enqueued it yet.
+pub(super) fn late(work: &[Work]) -> Vec<u64> {
+    let mut free: HashMap<u32, u64> = HashMap::new();
+    let late = |work: &Work| {
+        let free = free.entry(work.device).or_insert(work.end);
+        let from = std::mem::replace(free, work.end.max(*free));
+        // Nothing is late for the first one, which set the time.
+        work.launch.map_or(0, |call| call.start.min(work.start).saturating_sub(from))
+    };
+    work.iter().map(late).collect()
+}
+
+pub(super) fn devices(trace: &Trace, work: &[Work], late: &[u64]) -> Vec<DeviceRow> {
+    let ordinals: BTreeSet<u32> = work.iter().map(|work| work.device).collect();
+    let row = |device: u32| {
+        let all = work.iter().filter(|work| work.device == device);
         let part = |is_kernel: Option<bool>| {
-            let part = work.iter().filter(|work| is_kernel.is_none_or(|kernel| work.is_kernel == kernel));
+            let part = all.clone().filter(|work| is_kernel.is_none_or(|kernel| work.is_kernel == kernel));
             Union::of(part.map(|work| (work.start, work.end)))
         };
         let (all, compute, transfer) = (part(None), part(Some(true)), part(Some(false)));
@@ -83,12 +95,18 @@ pub(super) fn devices(trace: &Trace, work: &[Work]) -> Vec<DeviceRow> {
             span: all.span(),
             busy: all.total(),
             idle: all.span() - all.total(),
+            host_late: work
+                .iter()
+                .zip(late)
+                .filter(|(work, _)| work.device == device)
+                .map(|(_, late)| late)
+                .sum(),
             compute: compute.total(),
             transfer: transfer.total(),
             overlap: compute.overlap(&transfer),
         }
     };
-    by_device.into_iter().map(row).collect()
+    ordinals.into_iter().map(row).collect()
 }
 
 /// The work of a stream.

@@ -1,7 +1,7 @@
 //! The tables as text.
 
 use super::rows::ratio;
-use super::{Change, Diff, Row, Summary};
+use super::{AllocationRow, Change, CounterRow, Diff, GraphRow, MemoryRow, RangeRow, Row, Summary, WaitRow};
 
 /// The widest name; longer ones lose their middle.
 const WIDEST: usize = 60;
@@ -21,7 +21,13 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
         );
     }
     for (key, value) in &summary.about {
-        out += &format!("{key}: {}\n", shortened(value));
+        out += &format!("{}: {}\n", shortened(key), shortened(value));
+    }
+    if summary.related < summary.records {
+        out += &format!(
+            "Devices, streams, launches, late launches and ranges are of the first {} records.\n",
+            summary.related
+        );
     }
     let devices = summary.devices.iter().map(|row| {
         let part =
@@ -33,12 +39,14 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
             time(row.span as f64),
             part(row.busy),
             part(row.idle),
+            part(row.host_late),
             part(row.compute),
             part(row.transfer),
             overlap,
         ]
     });
-    let head = ["device", "span", "busy", "idle", "kernels", "copies", "copies beside kernels"];
+    let head =
+        ["device", "span", "busy", "idle", "idle: host late", "kernels", "copies", "copies beside kernels"];
     out += &table("Devices", &head, devices.collect(), rows);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
@@ -77,21 +85,89 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
             out += &format!("{} kernels begin before their call: the clocks differ\n", launches.before_call);
         }
     }
+    out += &by_name(
+        "Devices waited for the host: work that was enqueued late",
+        "line or kernel",
+        &summary.late,
+        rows,
+    );
     out += &by_name("Kernels", "kernel", &summary.kernels, rows);
     out += &by_name("Copies", "kind", &summary.transfers, rows);
-    let ranges = summary.ranges.iter().map(|row| {
-        let times = [time(row.host as f64), time(row.device as f64)];
-        vec![
-            row.name.clone(),
-            row.count.to_string(),
-            times[0].clone(),
-            times[1].clone(),
-            row.launches.to_string(),
-        ]
-    });
-    out += &table("Ranges", &["range", "count", "host", "device", "launches"], ranges.collect(), rows);
+    out += &ranges(summary, rows);
     out += &by_name("Source lines", "line", &summary.lines, rows);
+    out += &graphs(summary, rows);
+    out += &waits(summary, rows);
+    out += &memory(summary, rows);
+    out += &counters(summary, rows);
     out + &by_name("Calls", "function", &summary.calls, rows)
+}
+
+fn ranges(summary: &Summary, rows: usize) -> String {
+    let row = |row: &RangeRow| {
+        let times = [row.host, row.host_self, row.device, row.device_self, row.host_late];
+        let [host, host_self, device, device_self, late] = times.map(|part| time(part as f64));
+        let (count, launches) = (row.count.to_string(), row.launches.to_string());
+        vec![row.name.clone(), count, host, host_self, device, device_self, launches, late]
+    };
+    let head = ["range", "count", "host", "self", "device", "self", "launches", "idle: host late"];
+    table("Ranges", &head, summary.ranges.iter().map(row).collect(), rows)
+}
+
+fn graphs(summary: &Summary, rows: usize) -> String {
+    let row = |row: &GraphRow| {
+        let each = |part: u64| time(ratio(part as f64, row.launches as f64));
+        let or_none = |is_known: bool, text: String| if is_known { text } else { "-".to_owned() };
+        vec![
+            row.graph.to_string(),
+            or_none(row.nodes > 0, row.nodes.to_string()),
+            row.launches.to_string(),
+            or_none(row.launches > 0, each(row.launch_time)),
+            or_none(row.launches > 0, each(row.device)),
+            row.ran.to_string(),
+            time(row.device as f64),
+            time(row.build_time as f64),
+        ]
+    };
+    let head = ["graph", "nodes", "launches", "call", "device", "nodes that ran", "device, all", "capture"];
+    table("Graphs: call and device time of one launch", &head, summary.graphs.iter().map(row).collect(), rows)
+}
+
+fn waits(summary: &Summary, rows: usize) -> String {
+    let stream = |(device, stream): (u32, i64)| format!("{device} stream {stream}");
+    let row = |row: &WaitRow| {
+        let buffer = shortened(&row.buffer);
+        vec![stream(row.stream), stream(row.on), buffer, shortened(&row.line), row.count.to_string()]
+    };
+    let head = ["stream", "waits for", "buffer", "line", "count"];
+    table("Waits that buffers made necessary", &head, summary.waits.iter().map(row).collect(), rows)
+}
+
+fn memory(summary: &Summary, rows: usize) -> String {
+    let row = |row: &MemoryRow| {
+        let sizes = [row.bytes, row.peak_allocated, row.peak_reserved, row.allocated].map(bytes);
+        let counts = [row.allocations, row.frees].map(|count| count.to_string());
+        [vec![row.device.to_string()], counts.to_vec(), sizes.to_vec()].concat()
+    };
+    let head =
+        ["device", "allocations", "frees", "allocated", "peak in use", "peak reserved", "in use at the end"];
+    let devices = table("Memory", &head, summary.memory.iter().map(row).collect(), rows);
+    let row = |row: &AllocationRow| {
+        let line = if row.line.is_empty() { "unknown" } else { &row.line };
+        vec![line.to_owned(), row.count.to_string(), bytes(row.bytes), bytes(row.live)]
+    };
+    let head = ["line", "count", "bytes", "not freed"];
+    devices + &table("Allocations", &head, summary.allocations.iter().map(row).collect(), rows)
+}
+
+fn counters(summary: &Summary, rows: usize) -> String {
+    let row = |row: &CounterRow| {
+        let place = row.device.map_or_else(|| "host".to_owned(), |device| device.to_string());
+        let values =
+            [row.min, row.average, row.max].map(|value| format!("{value:.1} {}", shortened(&row.unit)));
+        [vec![format!("{place} {}", row.name), row.samples.to_string()], values.to_vec()].concat()
+    };
+    let head = ["counter", "samples", "least", "average", "greatest"];
+    table("Counters", &head, summary.counters.iter().map(row).collect(), rows)
 }
 
 pub(super) fn diff(diff: &Diff, rows: usize) -> String {
@@ -105,7 +181,9 @@ pub(super) fn diff(diff: &Diff, rows: usize) -> String {
         );
     }
     let head = ["name", "count", "", "total", "", "average", "", "change"];
-    for (title, changes) in [("Kernels", &diff.kernels), ("Copies", &diff.transfers)] {
+    let tables =
+        [("Kernels", &diff.kernels), ("Copies", &diff.transfers), ("Ranges: time on devices", &diff.ranges)];
+    for (title, changes) in tables {
         let row = |row: &Change| {
             let (count, total, average) = (row.count, row.total, row.average);
             vec![
@@ -200,6 +278,16 @@ fn shortened(text: &str) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// Bytes in the unit that suits them.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (count.max(1).ilog2() / 10) as usize;
+    match unit {
+        0 => format!("{count} B"),
+        _ => format!("{:.1} {}", count as f64 / (1_u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
 }
 
 /// Nanoseconds in the unit that suits them.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::definitions::{StreamId, ThreadId};
+use crate::names::Name;
 use crate::trace::Trace;
 
 /// A call that enqueued work.
@@ -36,6 +37,9 @@ pub(super) struct Work {
     pub(super) device: u32,
     pub(super) is_kernel: bool,
     pub(super) is_in_graph: bool,
+    /// The kernel; empty for a copy.
+    pub(super) name: Name,
+    pub(super) line: Name,
     pub(super) range: u64,
     pub(super) correlation: u64,
     pub(super) launch: Option<Launch>,
@@ -50,30 +54,33 @@ impl Work {
 /// All work, by start.
 pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
     let streams = trace.definitions.streams();
-    let make = |start, end, stream: StreamId, is_kernel, is_in_graph, range, correlation| Work {
-        start,
-        end: u64::max(start, end),
-        stream,
-        device: streams.get(stream.index()).map_or(0, |stream| stream.device),
-        is_kernel,
-        is_in_graph,
-        range,
-        correlation,
-        launch: calls.0.get(&correlation).copied(),
-    };
-    let kernels = trace.kernels.iter().map(|kernel| {
-        make(
-            kernel.start,
-            kernel.end,
-            kernel.stream,
-            true,
-            kernel.graph != 0,
-            kernel.range,
-            kernel.correlation,
-        )
+    let device = |stream: StreamId| streams.get(stream.index()).map_or(0, |stream| stream.device);
+    let launch = |correlation: u64| calls.0.get(&correlation).copied();
+    let kernels = trace.kernels.iter().map(|kernel| Work {
+        start: kernel.start,
+        end: kernel.end.max(kernel.start),
+        stream: kernel.stream,
+        device: device(kernel.stream),
+        is_kernel: true,
+        is_in_graph: kernel.graph != 0,
+        name: kernel.name,
+        line: kernel.line,
+        range: kernel.range,
+        correlation: kernel.correlation,
+        launch: launch(kernel.correlation),
     });
-    let transfers = trace.transfers.iter().map(|copy| {
-        make(copy.start, copy.end, copy.stream, false, copy.graph != 0, copy.range, copy.correlation)
+    let transfers = trace.transfers.iter().map(|copy| Work {
+        start: copy.start,
+        end: copy.end.max(copy.start),
+        stream: copy.stream,
+        device: device(copy.stream),
+        is_kernel: false,
+        is_in_graph: copy.graph != 0,
+        name: Name::NONE,
+        line: copy.line,
+        range: copy.range,
+        correlation: copy.correlation,
+        launch: launch(copy.correlation),
     });
     let mut work: Vec<Work> = kernels.chain(transfers).collect();
     work.sort_by_key(|work| (work.start, work.end));

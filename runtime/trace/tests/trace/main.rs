@@ -1,6 +1,11 @@
-//! Files read back as they were written, hostile ones do no harm, Perfetto's engine finds no fault, tables add up.
+//! Files read back as they were written, hostile ones do no harm, Perfetto's engine finds no fault, tables add up,
+//! pages show what they should in a browser.
 
+#[path = "../../../tests/common/browser.rs"]
+mod browser;
 mod engine;
 mod files;
 mod fixture;
+mod page;
+mod page_in_browser;
 mod tables;

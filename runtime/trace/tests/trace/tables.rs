@@ -1,6 +1,6 @@
 //! The tables of traces whose numbers are known.
 
-use warpsmith_trace::summary::Summary;
+use warpsmith_trace::summary::{Digest, Summary};
 use warpsmith_trace::*;
 
 use crate::fixture::{launches, step};
@@ -166,6 +166,124 @@ fn ranges_have_the_work_enqueued_inside() {
     let forward = row("forward");
     assert_eq!((forward.count, forward.host, forward.device, forward.launches), (2, 110, 150, 2));
     assert_eq!(row("backward").device, 300);
+    // Of 1000 ns, 200 are in the ranges inside; of 100, 10 in the one of the same name.
+    assert_eq!((row("step").host_self, forward.host_self), (800, 100));
+    assert_eq!((row("step").device_self, forward.device_self), (0, 150));
+    // "b" was enqueued in time; "c" at 310, before the device was free.
+    assert_eq!((row("step").host_late, row("backward").host_late), (0, 0));
+}
+
+#[test]
+fn late_work_has_range_and_line() {
+    let mut made = Made::new();
+    made.range(0, 100, "forward");
+    made.range(200, 900, "optimizer");
+    made.kernel(10, 0, 100, 200, "a");
+    // The device is idle from 200 on; the host enqueues at 450, and the kernel begins 30 ns later.
+    made.kernel(450, 0, 480, 500, "late");
+    // Another stream runs until 700: the device waits for nothing.
+    made.kernel(460, 1, 490, 700, "beside");
+    made.kernel(600, 0, 610, 650, "in time");
+    made.kernel(800, 0, 820, 830, "late again");
+    let line = made.trace.definitions.names.intern("src/main.rs:7");
+    for kernel in [1, 4] {
+        made.trace.kernels[kernel].line = line;
+    }
+    let summary = made.summary();
+    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (280 + 120, 250 + 100));
+    let late = &summary.late[0];
+    assert_eq!((summary.late.len(), late.name.as_str(), late.count), (1, "src/main.rs:7", 2));
+    assert_eq!((late.total, late.min, late.max), (350, 100, 250));
+    let row = |name: &str| summary.ranges.iter().find(|row| row.name == name).unwrap();
+    assert_eq!((row("forward").host_late, row("optimizer").host_late), (0, 350));
+}
+
+#[test]
+fn graphs_have_their_launches_and_nodes() {
+    let mut made = Made::new();
+    let graph = |start, end, kind| Graph { start, end, kind, graph: 4, nodes: 2, ..Graph::default() };
+    made.trace.graphs.push(graph(0, 50, GraphKind::Capture));
+    made.trace.graphs.push(graph(50, 80, GraphKind::Instantiate));
+    for launch in [100, 200] {
+        made.trace.graphs.push(graph(launch, launch + 7, GraphKind::Launch));
+        for node in 0..2 {
+            made.kernel(launch, 0, launch + 10 * node, launch + 10 * node + 4, "node");
+            made.trace.kernels.last_mut().unwrap().graph = 4;
+        }
+    }
+    let rows = made.summary().graphs;
+    let row = &rows[0];
+    assert_eq!((rows.len(), row.graph, row.nodes, row.launches), (1, 4, 2, 2));
+    assert_eq!((row.launch_time, row.build_time, row.ran, row.device), (14, 80, 4, 16));
+}
+
+#[test]
+fn memory_is_summed_up_by_device_and_line() {
+    let mut made = Made::new();
+    let names = &mut made.trace.definitions.names;
+    let [one, two] = ["a.rs:1", "b.rs:2"].map(|line| names.intern(line));
+    let mut in_use = 0;
+    for (at, address, bytes, line) in [
+        (1, 0x100, 1000, one),
+        (2, 0x200, 500, two),
+        (3, 0x100, -1000, Name::NONE),
+        (4, 0x300, 700, two),
+        (5, 0x100, 200, one),
+    ] {
+        in_use += bytes;
+        let (allocated, reserved) = (in_use as u64, 4096);
+        let record = Memory { at, address, bytes, line, allocated, reserved, ..Memory::default() };
+        made.trace.memory.push(record);
+    }
+    let summary = made.summary();
+    let row = &summary.memory[0];
+    assert_eq!((row.allocations, row.frees, row.bytes), (4, 1, 2400));
+    assert_eq!((row.peak_allocated, row.peak_reserved, row.allocated), (1500, 4096, 1400));
+    let lines: Vec<_> =
+        summary.allocations.iter().map(|row| (row.line.as_str(), row.count, row.bytes, row.live)).collect();
+    assert_eq!(lines, [("a.rs:1", 2, 1200, 200), ("b.rs:2", 2, 1200, 1200)]);
+}
+
+#[test]
+fn waits_are_counted_by_streams_and_buffer() {
+    let mut made = Made::new();
+    for at in 0..3 {
+        made.wait(at, 0, 1);
+    }
+    made.wait(5, 1, 0);
+    made.trace.waits[3].buffer = made.trace.definitions.names.intern("weights");
+    let rows = made.summary().waits;
+    assert_eq!((rows[0].stream, rows[0].on, rows[0].count), ((0, 7), (0, 8), 3));
+    assert_eq!((rows[1].stream, rows[1].buffer.as_str(), rows[1].count), ((0, 8), "weights", 1));
+}
+
+#[test]
+fn counters_have_extremes_and_average() {
+    let mut made = Made::new();
+    let counter = made.trace.definitions.counter(Some(0), "power", "W");
+    for (at, value) in [(0, 100.0), (1, 400.0), (2, f64::NAN), (3, 250.0)] {
+        made.trace.samples.push(Sample { at, counter, value });
+    }
+    let row = &made.summary().counters[0];
+    assert_eq!((row.name.as_str(), row.unit.as_str(), row.samples), ("power", "W", 3));
+    assert_eq!((row.min, row.average, row.max), (100.0, 250.0, 400.0));
+}
+
+#[test]
+fn a_digest_counts_what_it_does_not_keep() {
+    let trace = launches(5000);
+    let mut digest = Digest::new(1000);
+    *digest.definitions() = trace.definitions.clone();
+    for record in trace.records() {
+        digest.record(&record).unwrap();
+    }
+    let (whole, part) = (trace.summary(), digest.summary());
+    assert_eq!((part.records, part.related, whole.related), (10_000, 1000, 10_000));
+    assert_eq!(digest.trace().len(), 1000);
+    assert_eq!((&part.kernels, &part.calls, &part.lines), (&whole.kernels, &whole.calls, &whole.lines));
+    assert_eq!(part.span, whole.span);
+    assert!(part.text(5).contains("are of the first 1000 records"), "{}", part.text(5));
+    assert!(!whole.text(5).contains("of the first"));
 }
 
 #[test]
@@ -189,6 +307,10 @@ fn a_difference_names_the_kernels() {
     let names: Vec<&str> = diff.kernels.iter().map(|change| change.name.as_str()).collect();
     assert_eq!(names, ["slower", "new", "old", "same"]);
     assert_eq!((diff.busy, diff.kernels[0].total), ((310, 520), (200, 400)));
+    old.range(0, 50, "step");
+    new.range(0, 50, "step");
+    let ranges = new.summary().since(&old.summary()).ranges;
+    assert_eq!((ranges[0].name.as_str(), ranges[0].total), ("step", (310, 520)));
     let text = diff.text(10);
     assert!(text.contains("+100.0 %") && text.contains("gone") && text.contains("new"), "{text}");
 }
@@ -204,6 +326,11 @@ fn text_has_every_table() {
         "Copies",
         "Ranges",
         "Source lines",
+        "Graphs",
+        "Waits",
+        "Memory",
+        "Allocations",
+        "Counters",
         "Calls",
         "1 dropped",
         "GB/s",

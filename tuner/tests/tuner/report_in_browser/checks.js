@@ -1,62 +1,8 @@
 // The checks of report pages, each on pages in frames. `run` is called with the name of a check, the pages by name and the facts
 // about their documents.
 
-/** What a page logs, throws or is refused to load, from before its own scripts. */
-const WATCH = `<script>
-  window.complaints = [];
-  const complain = (text) => complaints.push(String(text));
-  addEventListener("error", (event) => complain(event.message));
-  addEventListener("unhandledrejection", (event) => complain(event.reason));
-  document.addEventListener("securitypolicyviolation", (event) => complain(event.violatedDirective + event.blockedURI));
-  for (const name of ["log", "info", "warn", "error"]) console[name] = (...all) => complain(all.join(" "));
-</script>`;
-
-const assert = (is, ...said) => {
-  if (!is) throw new Error(said.map((value) => JSON.stringify(value)).join(" "));
-};
-const equal = (found, expected, ...said) =>
-  assert(JSON.stringify(found) === JSON.stringify(expected), "found", found, "expected", expected, ...said);
-
 /** A report in a frame. */
-class Page {
-  static async open(html, width = 1280) {
-    const page = new Page();
-    page.frame = document.createElement("iframe");
-    Object.assign(page.frame.style, { width: `${width}px`, height: "900px", border: "none" });
-    page.frame.srcdoc = html.replace("<head>", `<head>${WATCH}`);
-    document.body.append(page.frame);
-    await new Promise((done) => (page.frame.onload = done));
-    page.window = page.frame.contentWindow;
-    page.document = page.frame.contentDocument;
-    equal(page.document.documentElement.dataset.ready, "true", "the script ran to its end");
-    return page;
-  }
-
-  all(selector) {
-    return [...this.document.querySelectorAll(selector)];
-  }
-
-  count(selector) {
-    return this.all(selector).length;
-  }
-
-  texts(selector) {
-    return this.all(selector).map((found) => found.textContent);
-  }
-
-  get text() {
-    return this.document.body.innerText;
-  }
-
-  async settle() {
-    for (let frame = 0; frame < 3; frame++) await new Promise((done) => this.window.requestAnimationFrame(done));
-  }
-
-  async resize(width) {
-    this.frame.style.width = `${width}px`;
-    await this.settle();
-  }
-
+class Report extends Page {
   /** Chooses an option of the list with this label in a section, by the option's text. */
   choose(section, label, option) {
     const found = this.all(`${section} label`).find((known) => known.firstChild.textContent.trim() === label);
@@ -77,13 +23,6 @@ class Page {
   sortBy(name) {
     this.all(`#records th:nth-child(${this.texts("#records th").indexOf(name) + 1}) button`)[0].click();
   }
-
-  async close() {
-    await this.settle();
-    equal(this.window.complaints, []);
-    equal(this.window.performance.getEntriesByType("resource").length, 0, "the page asks for nothing");
-    this.frame.remove();
-  }
 }
 
 const isSorted = (values, down = false) =>
@@ -91,7 +30,7 @@ const isSorted = (values, down = false) =>
 
 const CHECKS = {
   async marks({ usual }, facts) {
-    const page = await Page.open(usual);
+    const page = await Report.open(usual);
     const { blocks, grids, items, sizes, samples, not_right } = facts;
     const configurations = blocks * grids * items;
     equal(page.count("#throughput figure"), 2, "one for each kernel and type");
@@ -117,7 +56,7 @@ const CHECKS = {
   },
 
   async chosen({ chosen }, facts) {
-    const page = await Page.open(chosen);
+    const page = await Report.open(chosen);
     const isChosen = (tip) => ["block=64", "items=1", "waves:1"].every((value) => tip.includes(value));
     const bests = page.texts("#throughput figure:nth-child(1) .marks circle.best title");
     assert(bests.length === facts.sizes && bests.every(isChosen), bests);
@@ -133,7 +72,7 @@ const CHECKS = {
   },
 
   async logged({ partly, earlier }, facts) {
-    const first = await Page.open(partly);
+    const first = await Report.open(partly);
     equal([first.count("#samples .marks .box"), first.count("#samples .sample")], [1, facts.samples]);
     const said = first.texts("#samples figcaption").join("");
     assert(said.includes("default: block=256 grid=auto items=4 is of an earlier run"), said);
@@ -142,7 +81,7 @@ const CHECKS = {
     assert(percentiles[0] !== "–" && percentiles[1] === "–", percentiles);
     equal(first.column("95 % interval")[1], "5.900 – 6.300");
     await first.close();
-    const second = await Page.open(earlier);
+    const second = await Report.open(earlier);
     equal([second.count("#samples .box"), second.count("#samples .sample")], [0, 0]);
     equal(second.texts("#samples figcaption").join("").split("earlier run").length, 3);
     assert(!/NaN|undefined/.test(second.text));
@@ -150,7 +89,7 @@ const CHECKS = {
   },
 
   async sorting({ usual }) {
-    const page = await Page.open(usual);
+    const page = await Report.open(usual);
     page.sortBy("Median µs");
     const up = page.numbers("Median µs");
     assert(up.length === 100 && isSorted(up) && up[0] < up[99], up);
@@ -170,7 +109,7 @@ const CHECKS = {
   },
 
   async filters({ usual }, { blocks, grids, items, sizes }) {
-    const page = await Page.open(usual);
+    const page = await Report.open(usual);
     const half = sizes * blocks * grids * items;
     page.choose("#records", "Kernel", "copy");
     assert(page.texts("#records .status")[0].includes(`of ${half} (of ${2 * half})`));
@@ -199,7 +138,7 @@ const CHECKS = {
 
   async many({ many }) {
     const begun = performance.now();
-    const page = await Page.open(many);
+    const page = await Report.open(many);
     await page.settle();
     assert(performance.now() - begun < 20_000, "loading took", performance.now() - begun);
     equal(page.count("#records tbody tr"), 100);
@@ -216,7 +155,7 @@ const CHECKS = {
   },
 
   async hostile({ hostile }, { text }) {
-    const page = await Page.open(hostile);
+    const page = await Report.open(hostile);
     assert(page.document.title !== "taken" && document.title !== "taken");
     equal([page.count("img"), page.count("script")], [0, 3], "those of the page and of this check");
     equal(page.column("Kernel"), [text, text, text]);
@@ -227,7 +166,7 @@ const CHECKS = {
 
   async unusual(pages, { expected }) {
     for (const [name, figures, words] of expected) {
-      const page = await Page.open(pages[name]);
+      const page = await Report.open(pages[name]);
       equal(page.count("figure"), figures, name);
       assert(page.text.includes(words), name, words);
       assert(!/NaN|\[object|undefined|Infinity/.test(page.text), name);
@@ -245,7 +184,7 @@ const CHECKS = {
   },
 
   async names({ usual }) {
-    const page = await Page.open(usual);
+    const page = await Report.open(usual);
     const plots = page.all("svg[role=img]");
     assert(plots.length >= 6);
     for (const plot of plots)
@@ -263,14 +202,4 @@ const CHECKS = {
     equal(page.document.activeElement.parentElement.firstChild.textContent.trim(), "Case");
     await page.close();
   },
-};
-
-const run = async (name, pages, facts) => {
-  let outcome = "passed";
-  try {
-    await CHECKS[name](pages, facts);
-  } catch (error) {
-    outcome = `${error.message}\n${error.stack}`;
-  }
-  await fetch("/outcome", { method: "POST", body: outcome });
 };

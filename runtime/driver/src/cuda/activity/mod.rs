@@ -1,6 +1,331 @@
-//! What CUDA devices did and when.
+//! What CUDA devices did and when: [`ActivityDriver`] for [`CudaDriver`].
+//!
+//! Records come from CUPTI, or, where it cannot be used, from events around each operation. There is one recording in a
+//! process. Starting, flushing and stopping wait for each other; what enqueues work waits for none of them.
 
-use super::CudaDriver;
-use crate::activity::ActivityDriver;
+mod buffers;
+mod events;
+mod library;
+mod records;
+mod session;
 
-impl ActivityDriver for CudaDriver {}
+#[cfg(test)]
+mod events_tests;
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+
+use cudarc::driver::sys::CUcontext;
+
+pub(super) use self::events::Work;
+use self::events::{Described, Events, Operation};
+use self::library::Cupti;
+use self::records::EXTERNAL_KIND;
+use self::session::Session;
+use super::context::permitted;
+use super::{CudaDriver, module, stream_of};
+use crate::activity::{
+    ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
+    ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait,
+};
+use crate::error::Result;
+use crate::{Context, FunctionHandle, StreamHandle};
+
+/// What records.
+enum Recording {
+    Cupti(Session),
+    Events(Arc<Events>),
+}
+
+/// The recording of the process.
+static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
+/// The library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI records nothing.
+static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    /// The library to which each push of this thread went, if one recorded.
+    static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn recording() -> MutexGuard<'static, Option<Recording>> {
+    RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The library, while it records.
+fn current() -> Option<&'static Cupti> {
+    // SAFETY: it is null or of a table that is never freed.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Nanoseconds since 1970: the clock of CUPTI's records.
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Lets a forked child record nothing: the threads and devices of a recording are not there. It takes no lock, as one may be
+/// held by a thread that was not copied.
+fn stop_in_children() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        #[cfg(unix)]
+        {
+            extern "C" fn in_child() {
+                CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+                events::switch_off();
+            }
+            // SAFETY: the function is safe to call in a forked child: it writes two words.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+    });
+}
+
+impl CudaDriver {
+    /// Fails in a host function, and in a process that was forked from the one that started the driver.
+    fn can_record(&self) -> ActivityResult<()> {
+        permitted()?;
+        if self.process == std::process::id() { Ok(()) } else { Err(ActivityError::Forked) }
+    }
+
+    fn start_cupti(
+        &self,
+        options: &ActivityOptions,
+        sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<(Session, String)> {
+        let cupti = library::cupti(self.version)?;
+        let session = Session::start(cupti, self.version, options, sink)?;
+        session.learn(&self.contexts.all());
+        CURRENT.store(std::ptr::from_ref(cupti).cast_mut(), Ordering::Release);
+        let source = match session.ahead() {
+            0 => cupti.name(),
+            ahead => format!("{} (its clock was {ahead} ns ahead, which is corrected)", cupti.name()),
+        };
+        Ok((session, source))
+    }
+}
+
+impl CudaDriver {
+    fn start_events(
+        &self,
+        options: &ActivityOptions,
+        sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<Arc<Events>> {
+        buffers::shape(options.memory)?;
+        let events = Arc::new(Events::new(sink, describe, options.memory));
+        for (context, _) in self.contexts.all() {
+            events.prepare(self, context)?;
+        }
+        events::set_current(Some(Arc::clone(&events)));
+        Ok(events)
+    }
+
+    /// Enqueues work, between two events if they record. The context is current.
+    #[inline(always)]
+    pub(super) fn timed(
+        &self,
+        context: Context,
+        stream: StreamHandle,
+        function: &'static str,
+        work: Work<'_>,
+        enqueue: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !events::is_on() {
+            return enqueue();
+        }
+        self.with_events(context, stream, function, enqueue, |events, operation, enqueue| {
+            events.around(operation, work, enqueue)
+        })
+    }
+
+    /// Waits, and records it if events record. The context is current.
+    #[inline(always)]
+    pub(super) fn waited(
+        &self,
+        context: Context,
+        stream: StreamHandle,
+        function: &'static str,
+        kind: ActivityWait,
+        wait: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !events::is_on() {
+            return wait();
+        }
+        self.with_events(context, stream, function, wait, |events, operation, wait| {
+            events.waits(operation, kind, wait)
+        })
+    }
+
+    #[cold]
+    fn with_events(
+        &self,
+        context: Context,
+        stream: StreamHandle,
+        function: &'static str,
+        call: impl FnOnce() -> Result<()>,
+        record: impl FnOnce(&Events, Operation<'_>, &mut dyn FnMut() -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let (Some(events), Ok(device)) = (events::current(), self.contexts.ordinal(context)) else {
+            return call();
+        };
+        let mut call = Some(call);
+        let operation = Operation { driver: self, function, context, device, stream };
+        record(&events, operation, &mut || call.take().map_or(Ok(()), |call| call()))
+    }
+
+    /// The kind of a copy between contexts on a stream of one of them, for a record.
+    pub(super) fn transfer_between(&self, context: Context, dst: Context, src: Context) -> ActivityTransfer {
+        if dst == src || !events::is_on() {
+            return ActivityTransfer::DeviceToDevice;
+        }
+        let other = if src == context { dst } else { src };
+        let peer = self.contexts.ordinal(other);
+        peer.map_or(ActivityTransfer::Unknown, |peer| ActivityTransfer::PeerToPeer { peer })
+    }
+
+    /// Before a context may go: events of it go too.
+    pub(super) fn forget_events(&self, ordinal: u32) {
+        if let Some(events) = events::current()
+            && let Some(context) = self.contexts.last_of(ordinal)
+        {
+            events.forget(self, context);
+        }
+    }
+}
+
+/// What the driver knows of a kernel. A context is current.
+fn describe(function: FunctionHandle) -> Described {
+    use cudarc::driver::sys::CUfunction_attribute as Attribute;
+    let attribute = |attribute| module::attribute(function, attribute).unwrap_or(0);
+    Described {
+        symbol: module::name(function).unwrap_or_else(|_| "kernel".to_owned()),
+        registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS),
+        static_shared: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
+    }
+}
+
+/// Whether events can take CUPTI's place.
+fn is_about_cupti(error: &ActivityError) -> bool {
+    matches!(
+        error,
+        ActivityError::NoCupti { .. }
+            | ActivityError::CuptiInUse { .. }
+            | ActivityError::CuptiTooOld { .. }
+            | ActivityError::CuptiTooNew { .. }
+            | ActivityError::NotPermitted { .. }
+            | ActivityError::Cupti { .. }
+    )
+}
+
+impl ActivityDriver for CudaDriver {
+    fn activity_start(
+        &self,
+        options: &ActivityOptions,
+        sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<ActivityStarted> {
+        self.can_record()?;
+        let mut recording = recording();
+        if recording.is_some() {
+            return Err(ActivityError::Recording);
+        }
+        stop_in_children();
+        let cupti = match options.source {
+            ActivitySource::Events => None,
+            ActivitySource::Best | ActivitySource::Cupti => {
+                Some(self.start_cupti(options, Arc::clone(&sink)))
+            }
+        };
+        let without_cupti = match cupti {
+            Some(Ok((session, source))) => {
+                *recording = Some(Recording::Cupti(session));
+                return Ok(ActivityStarted { source, without_cupti: None });
+            }
+            Some(Err(error)) if options.source == ActivitySource::Cupti || !is_about_cupti(&error) => {
+                return Err(error);
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        *recording = Some(Recording::Events(self.start_events(options, sink)?));
+        Ok(ActivityStarted { source: "events".to_owned(), without_cupti })
+    }
+
+    fn activity_flush(&self) -> ActivityResult<()> {
+        self.can_record()?;
+        match &mut *recording() {
+            None => Ok(()),
+            Some(Recording::Cupti(session)) => {
+                session.learn(&self.contexts.all());
+                session.flush()
+            }
+            Some(Recording::Events(events)) => {
+                events.flush(self);
+                Ok(())
+            }
+        }
+    }
+
+    fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
+        self.can_record()?;
+        let mut recording = recording();
+        match recording.take() {
+            None => Ok(ActivityLoss::default()),
+            Some(Recording::Cupti(session)) => {
+                CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+                session.learn(&self.contexts.all());
+                let (loss, result) = session.stop();
+                result.map(|()| loss)
+            }
+            Some(Recording::Events(events)) => {
+                events::set_current(None);
+                Ok(events.stop(self))
+            }
+        }
+    }
+
+    fn activity_now(&self) -> u64 {
+        now()
+    }
+
+    fn activity_stream(&self, context: Context, stream: StreamHandle) -> ActivityResult<u32> {
+        permitted()?;
+        let Some(cupti) = current() else { return Ok(events::stream_number(self, context, stream)) };
+        let mut id = 0;
+        // SAFETY: context and stream are alive, by the trait's contract; the pointer is to a local variable.
+        let result = unsafe { (cupti.get_stream_id)(context.0 as CUcontext, stream_of(stream), 0, &mut id) };
+        cupti.check("cuptiGetStreamIdEx", result, self.version)?;
+        Ok(id)
+    }
+
+    fn activity_push(&self, id: u64) {
+        push(id);
+    }
+
+    fn activity_pop(&self) {
+        pop();
+    }
+}
+
+/// Begins a part of the program on this thread.
+fn push(id: u64) {
+    let cupti = current();
+    if let Some(cupti) = cupti {
+        // SAFETY: numbers only. It fails for kinds that CUPTI does not know alone.
+        unsafe { (cupti.push_external_id)(EXTERNAL_KIND, id) };
+    }
+    // A thread that ends has no list any more.
+    let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(cupti));
+}
+
+/// Ends the part that [`push`] began last on this thread. What was pushed while nothing recorded is not popped from CUPTI.
+fn pop() {
+    if let Ok(Some(Some(cupti))) = PUSHED.try_with(|pushed| pushed.borrow_mut().pop()) {
+        let mut last = 0;
+        // SAFETY: the pointer is to a local variable.
+        unsafe { (cupti.pop_external_id)(EXTERNAL_KIND, &mut last) };
+    }
+}

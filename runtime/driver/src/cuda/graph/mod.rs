@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
+use super::activity::Work;
 use super::call::{Feature, RelaxedCapture, check};
 use super::context::bind;
 use super::{CudaDriver, stream_of};
@@ -181,8 +182,10 @@ unsafe impl GraphDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
-        unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
+        self.timed(context, stream, "cuGraphLaunch", Work::Graph, || {
+            // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
+            unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
+        })
     }
 
     unsafe fn graph_exec_update(

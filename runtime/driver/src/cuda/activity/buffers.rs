@@ -1,0 +1,400 @@
+//! The buffers that CUPTI fills with records.
+//!
+//! CUPTI asks for an empty buffer on a thread of the program, and returns a full one on any thread. It passes no pointer of
+//! ours, so the buffers are one static ([`HUB`]). Its callbacks take the lock of this file alone, under which nothing is
+//! called. When the memory for records is used up, requests are refused and counted; CUPTI counts the records that it drops.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::CUcontext;
+
+use crate::activity::{ActivityError, ActivityResult};
+
+/// Bytes of a buffer, if there is memory for several: of about 20 000 records.
+const BYTES: usize = 4 << 20;
+/// The smallest buffer, which the least memory for records holds [`BUFFERS`] times.
+const LEAST_BYTES: usize = 16 << 10;
+/// Into how many buffers a small memory is divided.
+const BUFFERS: usize = 4;
+/// Alignment of buffers; CUPTI requires 8.
+const ALIGNMENT: usize = 4096;
+/// Buffers that are ready before the first request, which then costs the program's thread no page faults.
+const READY: usize = 2;
+
+/// A buffer's memory.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    memory: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Of zeros; `None` when the process has no memory.
+    fn new(bytes: usize) -> Option<Self> {
+        // SAFETY: the size is not zero.
+        let memory = unsafe { alloc_zeroed(Self::layout(bytes)?) };
+        NonNull::new(memory).map(|memory| Self { memory, bytes })
+    }
+
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes, ALIGNMENT).ok().filter(|layout| layout.size() > 0)
+    }
+
+    fn address(&self) -> usize {
+        self.memory.addr().get()
+    }
+
+    /// Zeros all of it.
+    fn clear(&mut self) {
+        // SAFETY: it owns this many bytes.
+        unsafe { self.memory.as_ptr().write_bytes(0, self.bytes) };
+    }
+
+    fn into_raw(self) -> (*mut u8, usize) {
+        let raw = (self.memory.as_ptr(), self.bytes);
+        std::mem::forget(self);
+        raw
+    }
+
+    /// # Safety
+    /// They are of [`Self::into_raw`], once.
+    unsafe fn from_raw(memory: *mut u8, bytes: usize) -> Option<Self> {
+        NonNull::new(memory).map(|memory| Self { memory, bytes })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(layout) = Self::layout(self.bytes) {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.memory.as_ptr(), layout) };
+        }
+    }
+}
+
+/// A buffer with records.
+#[derive(Debug)]
+pub(super) struct Filled {
+    buffer: Buffer,
+    /// Bytes of it that have records.
+    valid: usize,
+}
+
+impl Filled {
+    /// The address, for CUPTI's iteration.
+    pub(super) fn address(&mut self) -> *mut u8 {
+        self.buffer.memory.as_ptr()
+    }
+
+    /// The records.
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: it owns the memory, which was zeroed before CUPTI wrote to it; `valid` is within.
+        unsafe { std::slice::from_raw_parts(self.buffer.memory.as_ptr(), self.valid) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(records: &[u8]) -> Self {
+        let buffer = Buffer::new(records.len().max(1)).unwrap();
+        // SAFETY: the buffer has this many bytes, and is other memory.
+        unsafe { buffer.memory.as_ptr().copy_from_nonoverlapping(records.as_ptr(), records.len()) };
+        Self { buffer, valid: records.len() }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    /// Bytes of a buffer of this recording; 0 when nothing is recorded.
+    bytes: usize,
+    /// The most buffers that may exist.
+    most: usize,
+    /// Buffers of this recording that exist: free, lent, full or being read.
+    made: usize,
+    free: Vec<Buffer>,
+    full: VecDeque<Filled>,
+    /// The addresses of the buffers that CUPTI has.
+    lent: Vec<usize>,
+    /// Whether a buffer is being read.
+    is_reading: bool,
+    /// Buffers that CUPTI returned since the start.
+    returned: u64,
+    refused: u64,
+}
+
+/// The buffers of the process.
+pub(super) struct Hub {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// See [`Hub`]. CUPTI's threads may still use it while the process ends, so it is never destroyed.
+pub(super) static HUB: Hub = Hub {
+    state: Mutex::new(State {
+        bytes: 0,
+        most: 0,
+        made: 0,
+        free: Vec::new(),
+        full: VecDeque::new(),
+        lent: Vec::new(),
+        is_reading: false,
+        returned: 0,
+        refused: 0,
+    }),
+    changed: Condvar::new(),
+};
+
+/// Bytes and number of the buffers for an amount of memory.
+///
+/// # Errors
+/// [`ActivityError::TooLittleMemory`].
+pub(super) fn shape(memory: usize) -> ActivityResult<(usize, usize)> {
+    let least = BUFFERS * LEAST_BYTES;
+    if memory < least {
+        return Err(ActivityError::TooLittleMemory { bytes: memory, least });
+    }
+    let bytes = (memory / BUFFERS).min(BYTES) / ALIGNMENT * ALIGNMENT;
+    Ok((bytes, memory / bytes))
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lends buffers from now on.
+    ///
+    /// # Errors
+    /// [`ActivityError::TooLittleMemory`].
+    pub(super) fn open(&self, memory: usize) -> ActivityResult<()> {
+        let (bytes, most) = shape(memory)?;
+        let mut ready: Vec<Buffer> = (0..READY).map_while(|_| Buffer::new(bytes)).collect();
+        // Zeros of the system are mapped at the first write.
+        ready.iter_mut().for_each(Buffer::clear);
+        let mut state = self.lock();
+        let made = ready.len();
+        *state = State {
+            bytes,
+            most,
+            made,
+            free: ready,
+            full: VecDeque::new(),
+            lent: Vec::new(),
+            is_reading: false,
+            returned: 0,
+            refused: 0,
+        };
+        Ok(())
+    }
+
+    /// Lends no more, and lets the reader end after the buffers that are full. Returns how many requests were refused.
+    pub(super) fn close(&self) -> u64 {
+        let mut state = self.lock();
+        state.bytes = 0;
+        let free = std::mem::take(&mut state.free);
+        let refused = state.refused;
+        drop(state);
+        self.changed.notify_all();
+        drop(free);
+        refused
+    }
+
+    /// The next full buffer; waits for one. `None` when nothing is recorded any more and all were taken. It must be
+    /// [recycled](Self::recycle).
+    pub(super) fn take(&self) -> Option<Filled> {
+        let mut state = self.lock();
+        loop {
+            if let Some(filled) = state.full.pop_front() {
+                state.is_reading = true;
+                return Some(filled);
+            }
+            if state.bytes == 0 {
+                return None;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Makes a buffer that was read available again.
+    pub(super) fn recycle(&self, filled: Filled) {
+        let mut buffer = filled.buffer;
+        buffer.clear();
+        let mut state = self.lock();
+        state.is_reading = false;
+        let rest = state.keep(buffer);
+        drop(state);
+        self.changed.notify_all();
+        drop(rest);
+    }
+
+    /// Waits until the buffers that were returned are read, and CUPTI returns no more for `quiet`, or has none.
+    pub(super) fn wait_until_read(&self, quiet: Duration) {
+        let mut state = self.lock();
+        loop {
+            while !state.full.is_empty() || state.is_reading {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let (returned, until) = (state.returned, Instant::now() + quiet);
+            while !state.lent.is_empty() && state.returned == returned {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return;
+                }
+                state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if state.lent.is_empty() && state.full.is_empty() && !state.is_reading {
+                return;
+            }
+        }
+    }
+
+    fn request(&self) -> Option<Buffer> {
+        let mut state = self.lock();
+        if state.bytes == 0 {
+            return None;
+        }
+        let mut buffer = state.free.pop();
+        if buffer.is_none() && state.made < state.most {
+            buffer = Buffer::new(state.bytes);
+            state.made += usize::from(buffer.is_some());
+        }
+        match &buffer {
+            Some(buffer) => state.lent.push(buffer.address()),
+            None => state.refused += 1,
+        }
+        buffer
+    }
+
+    fn complete(&self, buffer: Buffer, valid: usize) {
+        let mut state = self.lock();
+        let lent = state.lent.iter().position(|address| *address == buffer.address());
+        let Some(lent) = lent else {
+            // Of an earlier recording, whose records have no receiver any more.
+            drop(state);
+            return drop(buffer);
+        };
+        state.lent.swap_remove(lent);
+        state.returned += 1;
+        let rest = if valid == 0 {
+            state.keep(buffer)
+        } else {
+            let valid = valid.min(buffer.bytes);
+            state.full.push_back(Filled { buffer, valid });
+            None
+        };
+        drop(state);
+        self.changed.notify_all();
+        drop(rest);
+    }
+}
+
+impl State {
+    /// Keeps a buffer for the next request; returns one that is not of this recording, to be freed without the lock.
+    fn keep(&mut self, buffer: Buffer) -> Option<Buffer> {
+        if buffer.bytes == self.bytes {
+            self.free.push(buffer);
+            return None;
+        }
+        self.made = self.made.saturating_sub(1);
+        Some(buffer)
+    }
+}
+
+/// CUPTI wants an empty buffer.
+pub(super) unsafe extern "C" fn requested(buffer: *mut *mut u8, bytes: *mut usize, most_records: *mut usize) {
+    let lent = HUB.request().map_or((std::ptr::null_mut(), 0), Buffer::into_raw);
+    // SAFETY: CUPTI passes pointers to variables of its own. As many records as fit may be in it.
+    unsafe {
+        *buffer = lent.0;
+        *bytes = lent.1;
+        *most_records = 0;
+    }
+}
+
+/// CUPTI returns a buffer.
+pub(super) unsafe extern "C" fn completed(
+    _context: CUcontext,
+    _stream: u32,
+    buffer: *mut u8,
+    bytes: usize,
+    valid: usize,
+) {
+    // SAFETY: CUPTI returns each buffer once, with the size that it was lent with.
+    if let Some(buffer) = unsafe { Buffer::from_raw(buffer, bytes) } {
+        HUB.complete(buffer, valid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    #[test]
+    fn memory_is_divided_into_buffers() {
+        assert_eq!(shape(256 << 20).unwrap(), (4 << 20, 64));
+        assert_eq!(shape(64 << 10).unwrap(), (16 << 10, 4));
+        assert_eq!(shape((1 << 20) + 5).unwrap(), (256 << 10, 4));
+        assert_eq!(shape(1000).unwrap_err(), ActivityError::TooLittleMemory { bytes: 1000, least: 64 << 10 });
+    }
+
+    #[test]
+    fn requests_beyond_the_memory_are_refused_and_counted() {
+        let _turn = fake::turn();
+        HUB.open(64 << 10).unwrap();
+        let lent: Vec<Buffer> = (0..4).map(|_| HUB.request().unwrap()).collect();
+        assert!(HUB.request().is_none() && HUB.request().is_none());
+        for buffer in lent {
+            HUB.complete(buffer, 0);
+        }
+        assert!(
+            HUB.request().is_some_and(|buffer| {
+                HUB.complete(buffer, 0);
+                true
+            }),
+            "an empty buffer is lent again"
+        );
+        assert_eq!(HUB.close(), 2);
+        assert!(HUB.request().is_none(), "nothing is recorded");
+    }
+
+    #[test]
+    fn buffers_are_zero_when_they_are_lent_again() {
+        let _turn = fake::turn();
+        HUB.open(64 << 10).unwrap();
+        let buffer = HUB.request().unwrap();
+        // SAFETY: the buffer has this many bytes.
+        unsafe { buffer.memory.as_ptr().write_bytes(0xA5, buffer.bytes) };
+        HUB.complete(buffer, 100);
+        let filled = HUB.take().unwrap();
+        assert_eq!(filled.bytes(), [0xA5; 100]);
+        HUB.recycle(filled);
+        for _ in 0..4 {
+            let buffer = HUB.request().unwrap();
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer.memory.as_ptr(), buffer.bytes) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            std::mem::forget(buffer);
+        }
+        HUB.close();
+        assert!(HUB.take().is_none());
+    }
+
+    #[test]
+    fn a_late_buffer_of_an_earlier_recording_is_freed() {
+        let _turn = fake::turn();
+        HUB.open(64 << 10).unwrap();
+        let late = HUB.request().unwrap();
+        HUB.close();
+        HUB.open(64 << 10).unwrap();
+        HUB.complete(late, 64);
+        assert!(HUB.lock().full.is_empty() && HUB.lock().free.len() == READY);
+        HUB.close();
+        assert!(HUB.take().is_none());
+    }
+}

@@ -1,0 +1,448 @@
+//! CUPTI: finding it, and the table of its functions that are used.
+//!
+//! Status codes and kinds are plain numbers here: a value that only a newer library knows is no invalid one. The library is
+//! loaded when recording is first asked for, and stays.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys::{CUcontext, CUstream};
+use libloading::Library;
+
+use crate::activity::{ActivityError, ActivityResult};
+use crate::library_paths::{self, LibraryPaths};
+
+/// `CUptiResult`.
+pub(super) type Status = u32;
+/// `CUpti_SubscriberHandle`.
+pub(super) type Subscriber = *mut c_void;
+/// `CUpti_CallbackFunc`.
+pub(super) type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
+/// `CUpti_BuffersCallbackRequestFunc`.
+pub(super) type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// `CUpti_BuffersCallbackCompleteFunc`.
+pub(super) type BufferCompleted = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
+
+/// Codes of [`Status`].
+pub(super) mod status {
+    pub const SUCCESS: u32 = 0;
+    pub const MAX_LIMIT_REACHED: u32 = 12;
+    pub const NOT_INITIALIZED: u32 = 15;
+    pub const INSUFFICIENT_PRIVILEGES: u32 = 35;
+    pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
+    pub const VIRTUALIZED_INSUFFICIENT_PRIVILEGES: u32 = 40;
+}
+
+/// `CUpti_SubscriberParams`.
+#[repr(C)]
+pub(super) struct SubscriberParams {
+    pub size: usize,
+    pub name: *const c_char,
+    pub old_name: *mut c_char,
+    pub old_name_size: usize,
+}
+
+/// The oldest `CUPTI_API_VERSION` with the records that are read here: that of CUDA 12.0.
+const LEAST_VERSION: u32 = 18;
+/// The oldest major version of CUDA whose CUPTI is looked for.
+const LEAST_MAJOR: u32 = 12;
+
+macro_rules! table {
+    (
+        required { $($name:ident = $symbol:literal($($argument:ty),*);)* }
+        optional { $($other:ident = $other_symbol:literal($($other_argument:ty),*);)* }
+    ) => {
+        /// The functions of CUPTI that are used. Each has the library's contract.
+        #[derive(Debug, Clone)]
+        pub(super) struct Cupti {
+            /// `CUPTI_API_VERSION` of the library.
+            pub version: u32,
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> Status,)*
+            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
+        }
+
+        impl Cupti {
+            /// The functions of a library, or the name of one that it lacks. The library must stay loaded.
+            fn of(library: &Library) -> Result<Self, &'static str> {
+                // SAFETY: CUPTI's functions of these names have these signatures.
+                unsafe {
+                    Ok(Self {
+                        version: 0,
+                        $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
+                        $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
+                    })
+                }
+            }
+        }
+    };
+}
+
+table! {
+    required {
+        get_version = "cuptiGetVersion"(*mut u32);
+        get_result_string = "cuptiGetResultString"(Status, *mut *const c_char);
+        subscribe = "cuptiSubscribe"(*mut Subscriber, Callback, *mut c_void);
+        unsubscribe = "cuptiUnsubscribe"(Subscriber);
+        register_callbacks = "cuptiActivityRegisterCallbacks"(BufferRequested, BufferCompleted);
+        set_attribute = "cuptiActivitySetAttribute"(u32, *mut usize, *mut c_void);
+        set_thread_id_type = "cuptiSetThreadIdType"(u32);
+        enable = "cuptiActivityEnable"(u32);
+        disable = "cuptiActivityDisable"(u32);
+        flush_all = "cuptiActivityFlushAll"(u32);
+        get_next_record = "cuptiActivityGetNextRecord"(*mut u8, usize, *mut *mut u8);
+        get_num_dropped = "cuptiActivityGetNumDroppedRecords"(CUcontext, u32, *mut usize);
+        get_timestamp = "cuptiGetTimestamp"(*mut u64);
+        get_callback_name = "cuptiGetCallbackName"(u32, u32, *mut *const c_char);
+        get_context_id = "cuptiGetContextId"(CUcontext, *mut u32);
+        get_stream_id = "cuptiGetStreamIdEx"(CUcontext, CUstream, u8, *mut u32);
+        push_external_id = "cuptiActivityPushExternalCorrelationId"(u32, u64);
+        pop_external_id = "cuptiActivityPopExternalCorrelationId"(u32, *mut u64);
+    }
+    optional {
+        enable_driver_api = "cuptiActivityEnableDriverApi"(u32, u8);
+        subscribe_v2 = "cuptiSubscribe_v2"(*mut Subscriber, Callback, *mut c_void, *mut SubscriberParams);
+        get_error_message = "cuptiGetErrorMessage"(Status, *mut *const c_char);
+    }
+}
+
+/// `CUPTI_CB_DOMAIN_DRIVER_API`.
+const DRIVER_DOMAIN: u32 = 1;
+
+impl Cupti {
+    /// The library's version as users know it: `CUPTI 13.0`, or before 13 its own number.
+    pub(super) fn name(&self) -> String {
+        match self.version {
+            version @ 0..100_000 => format!("CUPTI 12 (API version {version})"),
+            version => format!("CUPTI {}.{}", version / 10_000, version % 10_000 / 100),
+        }
+    }
+
+    /// Turns a status into an error that names the call and the remedy.
+    pub(super) fn check(&self, call: &'static str, status: Status, cuda: i32) -> ActivityResult<()> {
+        let text = || self.text(status);
+        Err(match status {
+            status::SUCCESS => return Ok(()),
+            status::MULTIPLE_SUBSCRIBERS => ActivityError::CuptiInUse { by: self.other_subscriber() },
+            status::NOT_INITIALIZED => ActivityError::CuptiTooNew {
+                version: self.name(),
+                driver: cuda_version(cuda),
+                package: package(cuda),
+            },
+            status::INSUFFICIENT_PRIVILEGES | status::VIRTUALIZED_INSUFFICIENT_PRIVILEGES => {
+                ActivityError::NotPermitted { call, text: text() }
+            }
+            code => ActivityError::Cupti { call, code, text: text() },
+        })
+    }
+
+    /// CUPTI's explanation of a status.
+    fn text(&self, status: Status) -> String {
+        let get = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
+            let mut text = std::ptr::null();
+            // SAFETY: the pointer is to a local variable.
+            let result = unsafe { function(status, &mut text) };
+            // SAFETY: a text that CUPTI gives is a static C string.
+            (result == status::SUCCESS).then(|| unsafe { c_text(text) }).flatten()
+        };
+        let text = self.get_error_message.and_then(get).or_else(|| get(self.get_result_string));
+        text.unwrap_or("unknown error").to_owned()
+    }
+
+    /// What else uses CUPTI: by its own name where the library gives it, or by the environment.
+    fn other_subscriber(&self) -> String {
+        let mut name = [0; 128];
+        if let Some(subscribe) = self.subscribe_v2 {
+            let mut params = SubscriberParams {
+                size: size_of::<SubscriberParams>(),
+                name: c"warpsmith".as_ptr(),
+                old_name: name.as_mut_ptr(),
+                old_name_size: name.len() - 1,
+            };
+            let mut subscriber = std::ptr::null_mut();
+            // SAFETY: the structure has the size that it names, and its pointers are to local variables and a C string.
+            let result = unsafe { subscribe(&mut subscriber, ignore, std::ptr::null_mut(), &mut params) };
+            if result == status::SUCCESS {
+                // The other one has left meanwhile.
+                // SAFETY: just made.
+                unsafe { (self.unsubscribe)(subscriber) };
+            }
+        }
+        // SAFETY: the last byte is zero, whatever the library wrote before it.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().trim().to_owned();
+        let known = if name.is_empty() { None } else { Some(format!("`{name}`")) };
+        let by = [known, attached_tool(|name| std::env::var(name).ok())].into_iter().flatten();
+        let by = by.collect::<Vec<_>>().join(", ");
+        if by.is_empty() { "another profiler".to_owned() } else { by }
+    }
+
+    /// The name of a driver function by its number, if it has one.
+    pub(super) fn driver_function(&self, number: u32) -> Option<&'static str> {
+        let mut name = std::ptr::null();
+        // SAFETY: the pointer is to a local variable.
+        let result = unsafe { (self.get_callback_name)(DRIVER_DOMAIN, number, &mut name) };
+        // SAFETY: a name that CUPTI gives is a C string of the library, which is never unloaded.
+        if result == status::SUCCESS { unsafe { c_text(name) } } else { None }
+    }
+}
+
+/// A callback that is never enabled.
+pub(super) unsafe extern "C" fn ignore(_data: *mut c_void, _domain: u32, _id: u32, _info: *const c_void) {}
+
+/// # Safety
+/// The pointer is null or to a C string that lives as long as the process.
+unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { CStr::from_ptr(text) }.to_str().ok().filter(|text| !text.is_empty())
+}
+
+/// The tool that the environment attaches to this process, by variables of NVIDIA's.
+fn attached_tool(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    if set("NSYS_PROFILING_SESSION_ID").is_some() {
+        return Some("Nsight Systems (NSYS_PROFILING_SESSION_ID is set)".to_owned());
+    }
+    let injected = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
+    let injected = injected.into_iter().find_map(|name| set(name).map(|path| (name, path)));
+    injected.map(|(name, path)| format!("the tool that {name}={path} injects"))
+}
+
+/// `13.0` of 13000.
+pub(super) fn cuda_version(cuda: i32) -> String {
+    format!("{}.{}", cuda / 1000, cuda % 1000 / 10)
+}
+
+/// The package of PyPI with the CUPTI that fits a driver for this version of CUDA.
+pub(super) fn package(cuda: i32) -> String {
+    match cuda / 1000 {
+        ..=12 => format!("nvidia-cuda-cupti-cu12=={}.*", cuda_version(cuda.max(12_010))),
+        _ => format!("nvidia-cuda-cupti=={}.*", cuda_version(cuda)),
+    }
+}
+
+/// The library of the process, loaded when it is first asked for. If it cannot be loaded, the next call tries again.
+///
+/// # Errors
+/// [`ActivityError::NoCupti`], [`ActivityError::CuptiTooOld`], [`ActivityError::CuptiTooNew`].
+pub(super) fn cupti(cuda: i32) -> ActivityResult<&'static Cupti> {
+    static LOADED: Mutex<Option<&'static Cupti>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(cupti) = *loaded {
+        return Ok(cupti);
+    }
+    let paths = LibraryPaths::of_process();
+    let cupti = load(candidates(&paths, cuda), &paths, cuda)?;
+    Ok(*loaded.insert(Box::leak(Box::new(cupti))))
+}
+
+/// The names that the library may have, those of the driver's own version of CUDA first: an older library works on a newer
+/// driver, a newer one may not on an older. On Windows they have the month of the release, and only folders can be searched.
+fn names(cuda: i32) -> Vec<String> {
+    if cfg!(windows) {
+        return vec!["cupti64_*.dll".to_owned()];
+    }
+    let newest = (cuda / 1000).max(LEAST_MAJOR as i32) as u32;
+    let mut names: Vec<String> =
+        (LEAST_MAJOR..=newest).rev().map(|major| format!("libcupti.so.{major}")).collect();
+    names.push("libcupti.so".to_owned());
+    names
+}
+
+/// The files of a folder that may be the library, in the order of [`names`], the newest first.
+fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
+    if cfg!(windows) {
+        let mut files = library_paths::inside(folder);
+        files.retain(|file| {
+            let name = file.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with("cupti64_") && name.ends_with(".dll"))
+        });
+        files.reverse();
+        return files;
+    }
+    names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
+}
+
+/// Where the library is tried: what the user names, then the system's own search, then what is installed elsewhere.
+fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
+    let names = names(cuda);
+    let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
+        folders.iter().flat_map(|folder| files(folder, &names)).collect()
+    };
+    let system = names.iter().map(PathBuf::from);
+    inside(&paths.named).into_iter().chain(system).chain(inside(&paths.installed)).collect()
+}
+
+/// Loads the first library that can be used. If none can, the error is that of the first that was found.
+fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityResult<Cupti> {
+    let (mut unusable, mut reason) = (None, String::new());
+    for file in candidates {
+        // SAFETY: CUPTI is loaded, whose initialisers may run at any time.
+        let library = match unsafe { Library::new(&file) } {
+            Ok(library) => library,
+            Err(error) => {
+                if file.is_absolute() {
+                    reason = format!("{} cannot be loaded: {error}", file.display());
+                }
+                continue;
+            }
+        };
+        match usable(&library, cuda) {
+            Ok(cupti) => {
+                // It is never unloaded: the table points into it.
+                std::mem::forget(library);
+                return Ok(cupti);
+            }
+            Err(error) => unusable = unusable.or(Some(error)),
+        }
+        // Neither is one that was refused: other code of the process may use it.
+        std::mem::forget(library);
+    }
+    Err(unusable.unwrap_or_else(|| ActivityError::NoCupti {
+        searched: searched(paths, cuda),
+        reason,
+        package: package(cuda),
+    }))
+}
+
+/// The functions of a library, if it has all of them and is not newer than the driver.
+fn usable(library: &Library, cuda: i32) -> ActivityResult<Cupti> {
+    let lacks = |version: String, lacks: String| ActivityError::CuptiTooOld {
+        version,
+        lacks,
+        package: package(cuda),
+    };
+    let mut cupti = Cupti::of(library)
+        .map_err(|symbol| lacks("CUPTI of an unknown version".to_owned(), format!("`{symbol}`")))?;
+    // SAFETY: the pointer is to the table's own field.
+    let result = unsafe { (cupti.get_version)(&mut cupti.version) };
+    cupti.check("cuptiGetVersion", result, cuda)?;
+    fitting(cupti, cuda)
+}
+
+/// Refuses a version that is too old to be read, or of a later major version of CUDA than the driver's.
+fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
+    if cupti.version < LEAST_VERSION {
+        let lacks = format!("the records of CUDA {LEAST_MAJOR}");
+        return Err(ActivityError::CuptiTooOld { version: cupti.name(), lacks, package: package(cuda) });
+    }
+    if cupti.version >= 100_000 && cupti.version / 10_000 > (cuda / 1000).max(0) as u32 {
+        let (version, driver) = (cupti.name(), cuda_version(cuda));
+        return Err(ActivityError::CuptiTooNew { version, driver, package: package(cuda) });
+    }
+    Ok(cupti)
+}
+
+/// What was tried, in words.
+fn searched(paths: &LibraryPaths, cuda: i32) -> String {
+    let mut seen = HashSet::new();
+    let folders: Vec<String> = paths
+        .all()
+        .filter(|folder| seen.insert(folder.to_path_buf()))
+        .map(|folder| folder.display().to_string())
+        .collect();
+    format!("{} in the system's search path and in {}", names(cuda).join(", "), folders.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    #[test]
+    fn packages_fit_the_driver() {
+        for (cuda, wanted) in [
+            (13_000, "nvidia-cuda-cupti==13.0.*"),
+            (13_020, "nvidia-cuda-cupti==13.2.*"),
+            (12_080, "nvidia-cuda-cupti-cu12==12.8.*"),
+            (12_000, "nvidia-cuda-cupti-cu12==12.1.*"),
+        ] {
+            assert_eq!(package(cuda), wanted, "{cuda}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_missing_library_names_folders_and_package() {
+        let paths =
+            LibraryPaths { named: vec!["/no/such/folder".into()], installed: vec!["/nor/this".into()] };
+        let text = match load(vec!["libcupti-of-no-system.so".into()], &paths, 12_000) {
+            Err(error @ ActivityError::NoCupti { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        for part in
+            ["libcupti.so.12", "/no/such/folder", "/nor/this", "cupti-cu12==12.1.*", "WARPSMITH_LIBRARY_PATH"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_is_no_library_is_named() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-cupti-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("libcupti.so.13"), b"no library").unwrap();
+        let paths = LibraryPaths { named: vec![folder.clone()], installed: Vec::new() };
+        let tried = candidates(&paths, 13_000);
+        assert_eq!(tried[0], folder.join("libcupti.so.13"));
+        let text = load(vec![tried[0].clone()], &paths, 13_000).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(text.contains("libcupti.so.13 cannot be loaded"), "{text}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_without_the_functions_is_too_old() {
+        // SAFETY: the C library, which is loaded.
+        let library = unsafe { Library::new("libc.so.6") }.unwrap();
+        let text = usable(&library, 13_000).unwrap_err().to_string();
+        assert!(text.contains("too old") && text.contains("`cuptiGetVersion`"), "{text}");
+        assert!(text.contains("pip install 'nvidia-cuda-cupti==13.0.*'"), "{text}");
+    }
+
+    #[test]
+    fn versions_that_do_not_fit_are_refused() {
+        let of = |version, cuda| fitting(Cupti { version, ..fake::table() }, cuda);
+        assert!(of(130_001, 13_000).is_ok() && of(28, 13_000).is_ok() && of(130_500, 13_000).is_ok());
+        let text = of(130_000, 12_090).unwrap_err().to_string();
+        assert!(text.contains("CUPTI 13.0 does not start with an NVIDIA driver for CUDA 12.9"), "{text}");
+        let text = of(17, 12_000).unwrap_err().to_string();
+        assert!(text.contains("API version 17") && text.contains("too old"), "{text}");
+    }
+
+    #[test]
+    fn codes_become_errors_with_a_remedy() {
+        let cupti = fake::table();
+        let text = |code| cupti.check("cuptiSubscribe", code, 13_000).unwrap_err().to_string();
+        assert!(
+            text(15).contains("nvidia-cuda-cupti==13.0.*") && text(15).contains("CUDA 13.0"),
+            "{}",
+            text(15)
+        );
+        assert!(text(35).contains("NVreg_RestrictProfilingToAdminUsers=0"), "{}", text(35));
+        assert!(text(40).contains("CAP_SYS_ADMIN"), "{}", text(40));
+        assert!(
+            text(999).contains("cuptiSubscribe failed with CUPTI error 999: fake text of 999"),
+            "{}",
+            text(999)
+        );
+    }
+
+    #[test]
+    fn attached_tools_are_named_by_the_environment() {
+        let of = |set: &[(&str, &str)]| {
+            attached_tool(|name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+            })
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("CUDA_INJECTION64_PATH", "")]), None);
+        assert!(of(&[("NSYS_PROFILING_SESSION_ID", "7")]).unwrap().contains("Nsight Systems"));
+        let injected = of(&[("CUDA_INJECTION64_PATH", "/opt/tool.so")]).unwrap();
+        assert!(injected.contains("CUDA_INJECTION64_PATH=/opt/tool.so"), "{injected}");
+    }
+}

@@ -1,0 +1,305 @@
+//! A recording through CUPTI.
+//!
+//! The activity API needs no subscriber. One is made all the same: it makes this recording the only one of the process, and
+//! fails if another tool is attached. No callbacks are enabled. A recording ends without `cuptiFinalize`, after which CUPTI
+//! does not start again.
+
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cudarc::driver::sys::CUcontext;
+
+use super::buffers::{self, HUB};
+use super::library::{self, Cupti, Subscriber, status};
+use super::records::{ContextDevices, ReadLoss, Reader, kind};
+use crate::Context;
+use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};
+
+/// What is recorded, the kinds with the most to prepare first.
+const KINDS: [u32; 7] = [
+    kind::CONCURRENT_KERNEL,
+    kind::MEMCPY,
+    kind::MEMCPY2,
+    kind::MEMSET,
+    kind::SYNCHRONIZATION,
+    kind::OVERHEAD,
+    kind::EXTERNAL_CORRELATION,
+];
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`: buffers come zeroed, so that CUPTI does not clear them on a thread of
+/// the program.
+const BUFFERS_ARE_ZEROED: u32 = 5;
+/// `CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM`.
+const SYSTEM_THREAD_IDS: u32 = 1;
+/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`.
+const FORCED: u32 = 1;
+/// How long to wait for further buffers after a flush, which CUPTI may return from before its last callback.
+const QUIET: Duration = Duration::from_millis(5);
+/// The same at the end, when all buffers should come.
+const QUIET_AT_END: Duration = Duration::from_millis(50);
+/// A difference of clocks, in nanoseconds, that is none.
+const SAME_CLOCK: i64 = 1000;
+
+/// Driver functions that enqueue work or wait for it, by how their names begin.
+const RECORDED: [&str; 15] = [
+    "cuLaunch",
+    "cuGraphLaunch",
+    "cuMemcpy",
+    "cuMemset",
+    "cuMemPrefetch",
+    "cuMemDiscard",
+    "cuMemAllocAsync",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuStreamWait",
+    "cuStreamWrite",
+    "cuStreamBatchMemOp",
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+    "cuEventSynchronize",
+];
+
+/// A recording.
+pub(super) struct Session {
+    cupti: &'static Cupti,
+    /// The driver's version of CUDA, for errors.
+    cuda: i32,
+    subscriber: Subscriber,
+    /// Kinds that are enabled.
+    kinds: Vec<u32>,
+    /// Driver functions that are enabled one by one.
+    functions: Vec<u32>,
+    devices: ContextDevices,
+    reader: Option<JoinHandle<ReadLoss>>,
+    /// Records that CUPTI dropped until now.
+    dropped: u64,
+    ahead: i64,
+}
+
+// SAFETY: the subscriber is a handle that any thread may use.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// Begins a recording, the only one of the process.
+    ///
+    /// # Errors
+    /// [`ActivityError`]; nothing is recorded then.
+    pub(super) fn start(
+        cupti: &'static Cupti,
+        cuda: i32,
+        options: &ActivityOptions,
+        sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<Self> {
+        HUB.open(options.memory)?;
+        let mut subscriber = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable; the callback is never enabled.
+        let subscribed = unsafe { (cupti.subscribe)(&mut subscriber, library::ignore, std::ptr::null_mut()) };
+        if let Err(error) = cupti.check("cuptiSubscribe", subscribed, cuda) {
+            HUB.close();
+            return Err(error);
+        }
+        let mut session = Self {
+            cupti,
+            cuda,
+            subscriber,
+            kinds: Vec::new(),
+            functions: Vec::new(),
+            devices: ContextDevices::default(),
+            reader: None,
+            dropped: 0,
+            ahead: 0,
+        };
+        match session.begin(options, sink) {
+            Ok(()) => Ok(session),
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = session.end();
+                Err(error)
+            }
+        }
+    }
+
+    fn begin(&mut self, options: &ActivityOptions, sink: Arc<dyn ActivitySink>) -> ActivityResult<()> {
+        let cupti = self.cupti;
+        // SAFETY: numbers only.
+        self.check("cuptiSetThreadIdType", unsafe { (cupti.set_thread_id_type)(SYSTEM_THREAD_IDS) })?;
+        let (mut yes, mut bytes) = (1u8, size_of::<u8>());
+        // SAFETY: the value is of the attribute's type, with its size.
+        let set = unsafe { (cupti.set_attribute)(BUFFERS_ARE_ZEROED, &mut bytes, (&raw mut yes).cast()) };
+        self.check("cuptiActivitySetAttribute", set)?;
+        // SAFETY: the functions keep CUPTI's contract, and exist as long as the process.
+        let registered = unsafe { (cupti.register_callbacks)(buffers::requested, buffers::completed) };
+        self.check("cuptiActivityRegisterCallbacks", registered)?;
+        // What was dropped before is not of this recording.
+        self.count_dropped()?;
+        self.dropped = 0;
+        for kind in KINDS {
+            self.enable(kind)?;
+        }
+        if options.all_calls || !self.enable_functions() {
+            self.enable(kind::DRIVER)?;
+        }
+        self.ahead = clock_difference(cupti);
+        let reader = Reader::new(cupti, sink, self.ahead, Arc::clone(&self.devices));
+        let thread = std::thread::Builder::new().name("warpsmith-activity".to_owned());
+        let thread = thread.spawn(move || run(reader)).map_err(|error| ActivityError::Cupti {
+            call: "starting a thread for records",
+            code: 0,
+            text: error.to_string(),
+        })?;
+        self.reader = Some(thread);
+        Ok(())
+    }
+
+    fn check(&self, call: &'static str, status: u32) -> ActivityResult<()> {
+        self.cupti.check(call, status, self.cuda)
+    }
+
+    fn enable(&mut self, kind: u32) -> ActivityResult<()> {
+        // SAFETY: numbers only.
+        self.check("cuptiActivityEnable", unsafe { (self.cupti.enable)(kind) })?;
+        self.kinds.push(kind);
+        Ok(())
+    }
+
+    /// Enables the driver functions that are recorded; `false` if the library cannot select them.
+    fn enable_functions(&mut self) -> bool {
+        let Some(enable) = self.cupti.enable_driver_api else { return false };
+        for number in recorded_functions(self.cupti) {
+            // SAFETY: numbers only.
+            if unsafe { enable(number, 1) } != status::SUCCESS {
+                self.disable_functions();
+                return false;
+            }
+            self.functions.push(number);
+        }
+        !self.functions.is_empty()
+    }
+
+    fn disable_functions(&mut self) {
+        if let Some(enable) = self.cupti.enable_driver_api {
+            for number in self.functions.drain(..) {
+                // SAFETY: numbers only. What cannot be disabled is recorded on; there is no remedy.
+                unsafe { enable(number, 0) };
+            }
+        }
+    }
+
+    /// By how many nanoseconds CUPTI's clock is ahead of the driver's, which is corrected in the records.
+    pub(super) fn ahead(&self) -> i64 {
+        self.ahead
+    }
+
+    /// Learns which device a context is of, for records that name the context alone.
+    pub(super) fn learn(&self, contexts: &[(Context, u32)]) {
+        for (context, device) in contexts {
+            let mut id = 0;
+            // SAFETY: the context is retained, by the caller; the pointer is to a local variable.
+            let result = unsafe { (self.cupti.get_context_id)(context.0 as CUcontext, &mut id) };
+            if result == status::SUCCESS {
+                self.devices.lock().unwrap_or_else(PoisonError::into_inner).insert(id, *device);
+            }
+        }
+    }
+
+    /// Hands over the records of all work that has run.
+    pub(super) fn flush(&mut self) -> ActivityResult<()> {
+        let flushed = self.flush_all(0);
+        HUB.wait_until_read(QUIET);
+        flushed.and(self.count_dropped())
+    }
+
+    fn flush_all(&self, flag: u32) -> ActivityResult<()> {
+        // SAFETY: a number; no lock of ours is held that CUPTI's callbacks take.
+        self.check("cuptiActivityFlushAll", unsafe { (self.cupti.flush_all)(flag) })
+    }
+
+    /// Adds what CUPTI dropped since it was last asked.
+    fn count_dropped(&mut self) -> ActivityResult<()> {
+        let mut dropped = 0;
+        // SAFETY: no context means all; the pointer is to a local variable.
+        let result = unsafe { (self.cupti.get_num_dropped)(std::ptr::null_mut(), 0, &mut dropped) };
+        self.check("cuptiActivityGetNumDroppedRecords", result)?;
+        self.dropped += dropped as u64;
+        Ok(())
+    }
+
+    /// Ends the recording; returns what was lost, and the first error.
+    pub(super) fn stop(mut self) -> (ActivityLoss, ActivityResult<()>) {
+        let flushed = self.flush();
+        let (loss, ended) = self.end();
+        (loss, flushed.and(ended))
+    }
+
+    /// Disables what was enabled, takes the last records and unsubscribes.
+    fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
+        let mut result = Ok(());
+        for kind in std::mem::take(&mut self.kinds) {
+            // SAFETY: numbers only.
+            let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
+            result = result.and(disabled);
+        }
+        self.disable_functions();
+        // Records of work that has not ended come without times, and are counted.
+        result = result.and(self.flush_all(FORCED));
+        if self.reader.is_some() {
+            HUB.wait_until_read(QUIET_AT_END);
+        }
+        result = result.and(self.count_dropped());
+        let refused_buffers = HUB.close();
+        // The thread does not panic: it catches what a sink throws.
+        let read = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        // SAFETY: the subscriber is of this recording, which ends.
+        let unsubscribed =
+            self.check("cuptiUnsubscribe", unsafe { (self.cupti.unsubscribe)(self.subscriber) });
+        let dropped = self.dropped + read.dropped;
+        (ActivityLoss { dropped, zero_time: read.zero_time, refused_buffers }, result.and(unsubscribed))
+    }
+}
+
+/// Reads buffers until the recording ends.
+fn run(mut reader: Reader) -> ReadLoss {
+    while let Some(mut filled) = HUB.take() {
+        reader.read(&mut filled);
+        HUB.recycle(filled);
+    }
+    reader.loss()
+}
+
+/// The numbers of the driver functions that enqueue work or wait for it.
+fn recorded_functions(cupti: &Cupti) -> Vec<u32> {
+    /// More functions than the driver has, and more numbers in a row than it leaves out.
+    const MOST: u32 = 1 << 14;
+    const GAP: u32 = 64;
+    let (mut found, mut last) = (Vec::new(), 0);
+    for number in 1..MOST {
+        match cupti.driver_function(number) {
+            Some(name) => {
+                last = number;
+                if RECORDED.iter().any(|prefix| name.starts_with(prefix)) {
+                    found.push(number);
+                }
+            }
+            None if number - last > GAP => break,
+            None => {}
+        }
+    }
+    found
+}
+
+/// By how many nanoseconds CUPTI's clock is ahead of the driver's; 0 if that is at most [`SAME_CLOCK`].
+fn clock_difference(cupti: &Cupti) -> i64 {
+    let read = || {
+        let (before, mut time) = (super::now(), 0);
+        // SAFETY: the pointer is to a local variable.
+        let result = unsafe { (cupti.get_timestamp)(&mut time) };
+        let after = super::now();
+        let outside = if time < before { time.wrapping_sub(before) } else { time.saturating_sub(after) };
+        (result == status::SUCCESS).then_some((after.saturating_sub(before), outside as i64))
+    };
+    let closest = (0..16).filter_map(|_| read()).min_by_key(|(width, _)| *width);
+    match closest {
+        Some((_, outside)) if outside.abs() > SAME_CLOCK => outside,
+        _ => 0,
+    }
+}

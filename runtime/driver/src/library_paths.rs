@@ -1,0 +1,138 @@
+//! Where NVIDIA's libraries are, beside the system's own search path.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Folders where the system does not look, in the order of the search.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LibraryPaths {
+    /// Those that the user names in `WARPSMITH_LIBRARY_PATH`.
+    pub named: Vec<PathBuf>,
+    /// Those of CUDA toolkits (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda*`), and of the packages of the active Python
+    /// environment (`VIRTUAL_ENV`).
+    pub installed: Vec<PathBuf>,
+}
+
+impl LibraryPaths {
+    /// Those of this process. A program with rights that the user who started it does not have ignores the environment,
+    /// which must not choose what code it loads.
+    ///
+    /// ```
+    /// use warpsmith_driver::library_paths::LibraryPaths;
+    ///
+    /// let paths = LibraryPaths::of_process();
+    /// assert!(paths.all().all(|folder| folder.is_absolute()));
+    /// ```
+    pub fn of_process() -> Self {
+        Self::of(|name| if is_privileged() { None } else { std::env::var_os(name) })
+    }
+
+    /// With these variables. A folder that is not absolute would be one of whatever folder the program is started in, and
+    /// an empty variable means none.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut named: Vec<PathBuf> = variable("WARPSMITH_LIBRARY_PATH")
+            .map(|paths| std::env::split_paths(&paths).collect())
+            .unwrap_or_default();
+        named.retain(|folder| folder.is_absolute());
+
+        let mut toolkits: Vec<PathBuf> =
+            ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(&variable).map(PathBuf::from).collect();
+        toolkits.push(PathBuf::from("/usr/local/cuda"));
+        toolkits.extend(versions_of_toolkits());
+        toolkits.retain(|folder| folder.is_absolute());
+        let mut installed: Vec<PathBuf> = toolkits
+            .into_iter()
+            .flat_map(|toolkit| [toolkit.join("lib64"), toolkit.join("extras/CUPTI/lib64")])
+            .collect();
+        if let Some(python) = variable("VIRTUAL_ENV").filter(|python| Path::new(python).is_absolute()) {
+            let versions = inside(&Path::new(&python).join("lib"));
+            let packages = versions.iter().flat_map(|version| inside(&version.join("site-packages/nvidia")));
+            installed.extend(packages.map(|package| package.join("lib")));
+        }
+        Self { named, installed }
+    }
+
+    /// All of them, in order.
+    pub fn all(&self) -> impl Iterator<Item = &Path> {
+        self.named.iter().chain(&self.installed).map(PathBuf::as_path)
+    }
+}
+
+/// `/usr/local/cuda-13.0` and the like, the newest first.
+fn versions_of_toolkits() -> Vec<PathBuf> {
+    let version = |path: &Path| -> Option<Vec<u32>> {
+        let rest = path.file_name()?.to_str()?.strip_prefix("cuda-")?;
+        rest.split('.').map(|number| number.parse().ok()).collect()
+    };
+    let mut toolkits: Vec<(Vec<u32>, PathBuf)> = inside(Path::new("/usr/local"))
+        .into_iter()
+        .filter_map(|path| Some((version(&path)?, path)))
+        .collect();
+    toolkits.sort();
+    toolkits.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// Whether the program has rights that the user who started it does not have, as a set-uid file does.
+#[cfg(target_os = "linux")]
+fn is_privileged() -> bool {
+    // SAFETY: it reads a number that the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_privileged() -> bool {
+    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+}
+
+#[cfg(not(unix))]
+fn is_privileged() -> bool {
+    false
+}
+
+/// What a folder contains, sorted; nothing if it cannot be read.
+pub fn inside(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn only_absolute_folders_are_searched() {
+        let of = |set: &[(&str, &str)]| {
+            LibraryPaths::of(|name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            })
+        };
+        let system = of(&[]);
+        assert!(system.named.is_empty());
+        let toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"].map(PathBuf::from);
+        assert!(system.installed.starts_with(&toolkit), "{system:?}");
+        for value in ["", ".", "here", "../cuda", ":", ":here:"] {
+            let all = ["WARPSMITH_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
+            assert_eq!(of(&all.map(|name| (name, value))), system, "`{value}`");
+        }
+        let found = of(&[("WARPSMITH_LIBRARY_PATH", ":/a:b::/c:"), ("CUDA_HOME", "/d"), ("CUDA_PATH", "e")]);
+        assert_eq!(found.named, [PathBuf::from("/a"), "/c".into()]);
+        let all: Vec<_> = found.all().take(4).map(Path::to_path_buf).collect();
+        assert_eq!(all, ["/a", "/c", "/d/lib64", "/d/extras/CUPTI/lib64"].map(PathBuf::from));
+        assert_eq!(found.installed[2..], system.installed);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn packages_of_python_are_searched() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-paths-{}", std::process::id()));
+        let package = folder.join("lib/python3.12/site-packages/nvidia/cu13/lib");
+        std::fs::create_dir_all(&package).unwrap();
+        let found = LibraryPaths::of(|name| (name == "VIRTUAL_ENV").then(|| folder.clone().into()));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found.installed.last(), Some(&package));
+    }
+}

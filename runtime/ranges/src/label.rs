@@ -1,0 +1,116 @@
+//! [`Label`]: what is known of a range or mark besides its time and place in the program's order.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::Location;
+
+/// The number of a range or mark.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Payload {
+    /// None.
+    #[default]
+    None,
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+}
+
+macro_rules! payload_from {
+    ($($from:ty => $variant:ident),*) => {
+        $(impl From<$from> for Payload {
+            fn from(value: $from) -> Self {
+                Self::$variant(value.into())
+            }
+        })*
+    };
+}
+payload_from!(i8 => Int, i16 => Int, i32 => Int, i64 => Int, u8 => Int, u16 => Int, u32 => Int, f32 => Float, f64 => Float);
+
+impl From<u64> for Payload {
+    /// Above [`i64::MAX`] it is the nearest [`Self::Float`].
+    fn from(value: u64) -> Self {
+        i64::try_from(value).map_or(Self::Float(value as f64), Self::Int)
+    }
+}
+
+impl From<usize> for Payload {
+    fn from(value: usize) -> Self {
+        Self::from(value as u64)
+    }
+}
+
+/// What a range or mark is called, and where it stands in the source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Label {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// Its category; may be empty.
+    pub category: &'static str,
+    /// Its colour as 0xAARRGGBB; 0 for none.
+    pub colour: u32,
+    /// Its number.
+    pub payload: Payload,
+    /// The source file; empty if it is not known.
+    pub file: &'static str,
+    /// The source line, from 1; 0 if it is not known.
+    pub line: u32,
+}
+
+impl Label {
+    /// A name, at the caller's source line.
+    #[track_caller]
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+        let caller = Location::caller();
+        Self {
+            name: name.into(),
+            category: "",
+            colour: 0,
+            payload: Payload::None,
+            file: caller.file(),
+            line: caller.line(),
+        }
+    }
+
+    /// Sets the category.
+    #[must_use]
+    pub fn category(mut self, category: &'static str) -> Self {
+        self.category = category;
+        self
+    }
+
+    /// Sets the colour: 0xRRGGBB, or 0xAARRGGBB with an opacity that is not 0.
+    #[must_use]
+    pub fn colour(mut self, colour: u32) -> Self {
+        self.colour = if colour != 0 && colour >> 24 == 0 { colour | 0xff00_0000 } else { colour };
+        self
+    }
+
+    /// Sets the number.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Payload>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// Sets the place in the source.
+    #[must_use]
+    pub fn at(mut self, file: &'static str, line: u32) -> Self {
+        (self.file, self.line) = (file, line);
+        self
+    }
+}
+
+impl fmt::Display for Label {
+    /// The name and the place: `` `step 3` (src/train.rs:12) ``.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name)?;
+        if self.file.is_empty() { Ok(()) } else { write!(f, " ({}:{})", self.file, self.line) }
+    }
+}
+
+/// A text that is formatted only if it has arguments. For [`range!`](crate::range) and [`mark!`](crate::mark).
+#[doc(hidden)]
+pub fn text(arguments: fmt::Arguments<'_>) -> Cow<'static, str> {
+    arguments.as_str().map_or_else(|| Cow::Owned(arguments.to_string()), Cow::Borrowed)
+}

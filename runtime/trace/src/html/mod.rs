@@ -1,0 +1,153 @@
+//! A trace as one HTML page: a timeline, and the tables.
+//!
+//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the trace
+//! stays text, whatever it holds. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices; what a larger trace has
+//! besides is joined or left out, and a note on the page says so. The tables are those of [`Summary`], of all records.
+
+mod reduce;
+mod timeline;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use self::timeline::Timeline;
+use crate::error::TraceError;
+use crate::summary::{Digest, Summary};
+use crate::trace::Trace;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: [&str; 6] = [
+    include_str!("js/elements.js"),
+    include_str!("js/data.js"),
+    include_str!("js/draw.js"),
+    include_str!("js/timeline.js"),
+    include_str!("js/tables.js"),
+    include_str!("js/page.js"),
+];
+
+/// What the page's script reads.
+#[derive(Serialize)]
+struct Data<'a> {
+    timeline: Timeline,
+    summary: &'a Summary,
+    /// What the page does not show.
+    notes: Vec<String>,
+}
+
+impl Trace {
+    /// Writes one HTML page with a timeline and the tables; a browser opens it without a network. `title` is its heading.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the file cannot be written.
+    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
+        let path = path.as_ref();
+        std::fs::write(path, self.html(title)).map_err(|error| crate::trace::unwritable(path, &error))
+    }
+
+    /// The text of that page.
+    ///
+    /// ```
+    /// let page = warpsmith_trace::Trace::default().html("a run");
+    /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<h1>a run</h1>"));
+    /// ```
+    pub fn html(&self, title: &str) -> String {
+        page(self, &self.summary(), title, Vec::new())
+    }
+}
+
+impl Digest {
+    /// As [`Trace::write_html`]; the timeline is of the records that were kept.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the file cannot be written.
+    pub fn write_html(&self, path: impl AsRef<Path>, title: &str) -> Result<(), TraceError> {
+        let (path, summary) = (path.as_ref(), self.summary());
+        let mut notes = Vec::new();
+        if let Some(damage) = self.damage() {
+            notes.push(format!("The trace {damage}. What stands before is shown."));
+        }
+        if summary.related < summary.records {
+            notes.push(format!(
+                "The timeline, and the tables of devices, streams, launches, late launches and ranges, are of the first {} \
+                 records of {}.",
+                summary.related, summary.records
+            ));
+        }
+        let page = page(self.trace(), &summary, title, notes);
+        std::fs::write(path, page).map_err(|error| crate::trace::unwritable(path, &error))
+    }
+}
+
+/// The most rows of a table.
+const MOST_ROWS: usize = 2000;
+
+fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
+    let timeline = Timeline::of(trace, &mut notes);
+    let summary = &cut(summary.clone(), &mut notes);
+    let data = serde_json::to_string(&Data { timeline, summary, notes });
+    let data = inert(&data.expect("plain data always becomes JSON"));
+    let (title, style, script) = (text(title), STYLE, SCRIPT.join("\n"));
+    format!(
+        r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1><div id="about"></div></header>
+<main id="main"></main>
+<noscript><p class="notice">The timeline and the tables of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+"use strict";
+(() => {{
+{script}
+}})();
+</script>
+</body>
+</html>
+"#
+    )
+}
+
+/// The tables with no more rows than a page has.
+fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
+    let mut left_out = 0;
+    let Summary { kernels, late, lines, calls, ranges, graphs, waits, allocations, streams, .. } =
+        &mut summary;
+    for rows in [kernels, late, lines, calls] {
+        shorten(rows, &mut left_out);
+    }
+    shorten(ranges, &mut left_out);
+    shorten(graphs, &mut left_out);
+    shorten(waits, &mut left_out);
+    shorten(allocations, &mut left_out);
+    shorten(streams, &mut left_out);
+    if left_out > 0 {
+        notes.push(format!("Tables have their first {MOST_ROWS} rows; {left_out} rows are left out."));
+    }
+    summary
+}
+
+fn shorten<T>(rows: &mut Vec<T>, left_out: &mut usize) {
+    *left_out += rows.len().saturating_sub(MOST_ROWS);
+    rows.truncate(MOST_ROWS);
+}
+
+/// Text in HTML.
+fn text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
+/// in strings, where they can be written otherwise.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}

@@ -1,0 +1,82 @@
+//! Tables of traces of any size, in bounded memory.
+
+use std::io;
+use std::path::Path;
+
+use super::{Summary, Tally};
+use crate::definitions::Definitions;
+use crate::error::{Damage, TraceError};
+use crate::record::Record;
+use crate::sink::Sink;
+use crate::trace::{Trace, read_into};
+
+/// What is kept of a trace of any size: sums of all records, and the first of them. It takes records as a [`Sink`].
+///
+/// ```
+/// use warpsmith_trace::summary::Digest;
+/// use warpsmith_trace::{Kernel, Record, Sink};
+///
+/// let mut digest = Digest::new(2);
+/// for start in 0..5 {
+///     digest.record(&Record::Kernel(Kernel { start, end: start + 1, ..Kernel::default() }))?;
+/// }
+/// let summary = digest.summary();
+/// assert_eq!((summary.kernels[0].count, summary.records, summary.related), (5, 5, 2));
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Digest {
+    most: usize,
+    trace: Trace,
+    tally: Tally,
+    damage: Option<Damage>,
+}
+
+impl Digest {
+    /// The records that [`Self::read`] keeps. They take some 150 bytes each, and about as much again while tables are made.
+    pub const MOST: usize = 4_000_000;
+
+    /// Keeps the first `most` records.
+    pub fn new(most: usize) -> Self {
+        Digest { most, ..Digest::default() }
+    }
+
+    /// Reads a file, and keeps its first [`Self::MOST`] records. What can be read of a damaged file is kept.
+    ///
+    /// # Errors
+    /// As [`Trace::read`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        let mut digest = Digest::new(Self::MOST);
+        digest.damage = read_into(path, &mut digest)?;
+        Ok(digest)
+    }
+
+    /// The damage at which reading stopped; `None` for a whole file.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// The records that were kept, the first.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The tables.
+    pub fn summary(&self) -> Summary {
+        super::summary(&self.trace, &self.tally)
+    }
+}
+
+impl Sink for Digest {
+    fn definitions(&mut self) -> &mut Definitions {
+        &mut self.trace.definitions
+    }
+
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.tally.add(record, &self.trace.definitions);
+        if self.tally.records <= self.most {
+            self.trace.push(*record);
+        }
+        Ok(())
+    }
+}
