@@ -59,6 +59,18 @@ impl ActivitySink for Inlet {
                 Activity::Overhead { start, end, what } => {
                     Raw::Overhead { start, end, what: local.name(recording, what) }
                 }
+                Activity::Graph { start, end, place } => Raw::Kernel {
+                    driver,
+                    start,
+                    end,
+                    place,
+                    symbol: local.name(recording, "graph"),
+                    grid: [0; 3],
+                    block: [0; 3],
+                    registers: 0,
+                    shared_static: 0,
+                    shared_dynamic: 0,
+                },
                 // Ranges are known by the operations inside them.
                 _ => return,
             };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use warpsmith_core::driver::Driver;
 use warpsmith_core::seam::{Observation, observe, open_devices};
+use warpsmith_ranges::{Listening, listen};
 use warpsmith_trace::{Device, Loss, Trace};
 
 use crate::error::{ProfilerError, Result};
@@ -15,6 +16,7 @@ use crate::join::Joiner;
 use crate::observer::HostObserver;
 use crate::options::ProfilerOptions;
 use crate::output::Output;
+use crate::ranges::RangeInlet;
 use crate::recording::{Recording, address_of};
 use crate::samples;
 
@@ -204,6 +206,7 @@ struct Running {
 struct Parts {
     recording: Arc<Recording>,
     observation: Observation,
+    listening: Listening,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -296,7 +299,8 @@ impl Parts {
         }
         describe(&recording);
         let observation = observe(HostObserver(Arc::clone(&recording)));
-        let mut parts = Self { recording, observation, threads: Vec::new() };
+        let listening = listen(RangeInlet(Arc::clone(&recording)));
+        let mut parts = Self { recording, observation, listening, threads: Vec::new() };
         let spawned = parts.spawn(streams, options.samples_hz);
         if let Err(error) = spawned {
             // There is nothing in the output that could not be written.
@@ -320,12 +324,12 @@ impl Parts {
     }
 
     fn stop(self, waits: bool) -> (Option<Trace>, Ended) {
-        let Self { recording, observation, threads } = self;
+        let Self { recording, observation, listening, threads } = self;
         if waits {
             recording.synchronize();
         }
         recording.stop_threads();
-        drop(observation);
+        drop((observation, listening));
         let mut loss = stop_drivers(&recording);
         for thread in threads {
             if thread.join().is_err() {
@@ -441,7 +445,7 @@ fn drain(recording: &Recording, streams: bool) {
 }
 
 /// The recording of this process, if one goes on.
-pub(crate) fn current() -> Option<Arc<Recording>> {
+fn current() -> Option<Arc<Recording>> {
     if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
         return None;
     }

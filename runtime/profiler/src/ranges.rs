@@ -1,45 +1,52 @@
-//! Ranges and marks of the program, from what makes them to the log of their thread.
+//! [`RangeInlet`]: takes the ranges and marks of the program.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
+use warpsmith_ranges::{self as ranges, Event, Kind, Label, Listener, Misuse};
 use warpsmith_trace::{Name, Payload};
 
-use crate::log::with_local;
-use crate::profiler::current;
+use crate::log::{Local, with_local};
 use crate::raw::{Push, Raw};
 use crate::recording::Recording;
 
-/// Ranges of the profiler's own have larger ids than those of the program.
-static NEXT: AtomicU64 = AtomicU64::new(1 << 62);
+/// See the [module's documentation](self).
+pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);
 
-/// Begins a range of the profiler's own on this thread, if something is recorded, and returns its id.
-pub(crate) fn push(name: &str) -> Option<u64> {
-    let recording = current()?;
-    let id = match recording.is_simulated() {
-        // Equal programs make equal traces.
-        true => (1 << 62) + recording.next_range(),
-        false => NEXT.fetch_add(1, Ordering::Relaxed),
-    };
-    let push = Push {
-        at: recording.now(),
-        id,
-        name: recording.intern(name),
-        category: Name::NONE,
-        colour: 0,
-        payload: Payload::None,
-        line: Name::NONE,
-    };
-    add(&recording, Raw::Push(push));
-    Some(id)
-}
-
-/// Ends it.
-pub(crate) fn pop(id: u64) {
-    if let Some(recording) = current() {
-        add(&recording, Raw::Pop { id, at: recording.now() });
+impl RangeInlet {
+    fn push(&self, local: &mut Local, id: u64, at: u64, label: &Label) -> Push {
+        let recording = &*self.0;
+        let category =
+            if label.category.is_empty() { Name::NONE } else { local.name(recording, label.category) };
+        let line = match label.file {
+            "" => Name::NONE,
+            file => recording.intern(&format!("{file}:{}", label.line)),
+        };
+        let payload = match label.payload {
+            ranges::Payload::None => Payload::None,
+            ranges::Payload::Int(value) => Payload::Int(value),
+            ranges::Payload::Float(value) => Payload::Float(value),
+        };
+        let name = local.name(recording, &label.name);
+        Push { at, id, name, category, colour: label.colour, payload, line }
     }
 }
 
-fn add(recording: &Recording, raw: Raw) {
-    with_local(recording, |local| local.push(recording, raw));
+impl Listener for RangeInlet {
+    fn event(&self, event: &Event<'_>) {
+        let (recording, id) = (&*self.0, event.id.get());
+        let at = recording.now();
+        with_local(recording, |local| {
+            let raw = match event.kind {
+                Kind::Push => Raw::Push(self.push(local, id, at, event.label)),
+                Kind::Start => Raw::Start(self.push(local, id, at, event.label)),
+                Kind::Mark => Raw::Mark(self.push(local, id, at, event.label)),
+                Kind::Pop | Kind::End => Raw::Pop { id, at },
+            };
+            local.push(recording, raw);
+        });
+    }
+
+    fn misuse(&self, misuse: &Misuse) {
+        self.0.note("ranges", misuse.to_string());
+    }
 }

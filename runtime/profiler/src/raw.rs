@@ -49,6 +49,8 @@ pub(crate) enum Raw {
         what: Name,
     },
     Push(Push),
+    /// A range that another thread may end, and in which its thread is not.
+    Start(Push),
     Pop {
         id: u64,
         at: u64,

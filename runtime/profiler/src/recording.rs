@@ -48,7 +48,6 @@ pub(crate) struct Recording {
     joiner: Mutex<Joiner>,
     /// Facts about the recording, for [`Definitions::about`].
     pub(crate) about: Mutex<Vec<(String, String)>>,
-    ranges: AtomicU64,
     stopping: AtomicBool,
     wake: (Mutex<bool>, Condvar),
 }
@@ -75,7 +74,6 @@ impl Recording {
             dropped_others: AtomicU64::new(0),
             joiner: Mutex::new(joiner),
             about: Mutex::default(),
-            ranges: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             wake: Default::default(),
         })
@@ -85,11 +83,6 @@ impl Recording {
     #[inline]
     pub(crate) fn is_simulated(&self) -> bool {
         self.simulated.get().copied().unwrap_or(false)
-    }
-
-    /// The next of the profiler's own ranges.
-    pub(crate) fn next_range(&self) -> u64 {
-        self.ranges.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Now, by the clock of the records.

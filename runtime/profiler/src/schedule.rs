@@ -1,11 +1,11 @@
 //! [`Schedule`]: some steps of a loop.
 
+use warpsmith_ranges::{Range, range};
 use warpsmith_trace::Trace;
 
 use crate::error::{ProfilerError, Result};
 use crate::options::ProfilerOptions;
 use crate::profiler::Profiler;
-use crate::ranges;
 
 /// Which steps of a loop are recorded, as in PyTorch's `torch.profiler.schedule`.
 ///
@@ -102,7 +102,7 @@ pub struct Scheduled<H: FnMut(Trace, u64)> {
     step: u64,
     profiler: Option<Profiler>,
     /// The range of the step.
-    range: Option<u64>,
+    range: Option<Range>,
 }
 
 impl<H: FnMut(Trace, u64)> Scheduled<H> {
@@ -113,7 +113,7 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
     pub fn step(&mut self) -> Result<()> {
         let (before, cycle) = self.schedule.phase(self.step);
         let is_same_cycle = self.schedule.phase(self.step + 1).1 == cycle;
-        self.end_range();
+        self.range = None;
         self.step += 1;
         let (phase, _) = self.schedule.phase(self.step);
         if before == Phase::Record && !(phase == Phase::Record && is_same_cycle) {
@@ -143,15 +143,9 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
             _ => {}
         }
         if phase == Phase::Record {
-            self.range = ranges::push(&format!("ProfilerStep#{}", self.step));
+            self.range = Some(range!("ProfilerStep#{}", self.step));
         }
         Ok(())
-    }
-
-    fn end_range(&mut self) {
-        if let Some(range) = self.range.take() {
-            ranges::pop(range);
-        }
     }
 
     fn end_cycle(&mut self, cycle: u64) -> Result<()> {
@@ -165,7 +159,7 @@ impl<H: FnMut(Trace, u64)> Scheduled<H> {
 impl<H: FnMut(Trace, u64)> Drop for Scheduled<H> {
     fn drop(&mut self) {
         let (phase, cycle) = self.schedule.phase(self.step);
-        self.end_range();
+        self.range = None;
         if phase == Phase::Record
             && !std::thread::panicking()
             && let Err(error) = self.end_cycle(cycle)

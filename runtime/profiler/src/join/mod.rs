@@ -1,0 +1,411 @@
+//! [`Joiner`]: ties what the host did to what devices did, and makes records of it.
+//!
+//! A driver's call lies within the operation of the runtime that made it, on the same thread and by the same clock; its
+//! correlation leads to the work that it enqueued. Where the calling thread records the call itself, the order of its records
+//! says the same, also in simulated time, in which calls take none. So kernels and copies get the source line and the range
+//! of their launch. Nodes of a graph get those of their capture: the k-th piece of captured work is the k-th node.
+//!
+//! Records come in parts and in any order. A call waits until the operation around it has ended; work waits for its call, but
+//! not longer than [`PATIENCE`] rounds. With simulated time the result depends on nothing but the program.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `operations` | operations of the runtime: calls, graphs, memory, waits |
+//! | `work` | calls of the driver, and the work that they enqueued |
+//! | `ranges` | ranges |
+
+mod operations;
+mod ranges;
+mod work;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use warpsmith_trace::{self as trace, Definitions, Library, Loss, Name, Record, StreamId, ThreadId};
+
+use crate::log::{Log, Taken};
+use crate::names;
+use crate::output::Output;
+use crate::raw::{Call, DriverIndex, Push, Raw, Span};
+use crate::recording::{Recorded, Recording};
+use crate::spans::Spans;
+
+/// Rounds that work waits for the record of its call.
+const PATIENCE: u64 = 3;
+/// The most calls whose work may still come.
+const ORIGINS: usize = 1 << 20;
+
+/// Where work was enqueued, or captured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Origin {
+    pub(crate) line: Name,
+    pub(crate) range: u64,
+    /// The operation; 0 for none.
+    op: u64,
+    /// The executable that was launched; 0 for none.
+    exec: u64,
+    /// Whether work of it was recorded.
+    is_seen: bool,
+}
+
+/// What is known of a host thread.
+#[derive(Debug)]
+struct Thread {
+    id: ThreadId,
+    spans: Spans,
+    /// The ranges that it is in, the innermost last.
+    ranges: Vec<Push>,
+    /// See [`Taken::open_since`].
+    open_since: u64,
+    /// Calls that the thread recorded itself, until the operation around them has ended.
+    own_calls: Vec<Call>,
+}
+
+/// An operation with its thread, its range, and the calls in it that the thread recorded itself.
+type Operation = (u64, Span, u64, Vec<Call>);
+
+/// The allocator of a device.
+#[derive(Debug, Default)]
+struct Memory {
+    allocated: u64,
+    reserved: u64,
+    /// Blocks in use: their bytes, their source lines, and a number.
+    live: HashMap<u64, (u64, Name, u64)>,
+}
+
+/// See the [module's documentation](self).
+pub(crate) struct Joiner {
+    output: Output,
+    /// Why the file cannot be written.
+    error: Option<io::Error>,
+    threads: HashMap<u64, Thread>,
+    calls: Vec<(Call, u64)>,
+    work: Vec<(Raw, u64)>,
+    origins: HashMap<(DriverIndex, u64), Origin>,
+    /// The keys of the origins, the oldest first.
+    known: VecDeque<(DriverIndex, u64)>,
+    /// Operations whose work has no record yet.
+    open_ops: HashSet<u64>,
+    loss: Loss,
+    records: u64,
+    names: HashMap<Name, Name>,
+    kernels: HashMap<Name, Name>,
+    lines: HashMap<usize, Name>,
+    memory: BTreeMap<u32, Memory>,
+    blocks: u64,
+    /// When captures began, by driver and stream, and what was captured since.
+    captures: HashMap<(DriverIndex, u32), (u64, Vec<Origin>)>,
+    /// The captured work of graphs, and of executables of them.
+    graphs: HashMap<(DriverIndex, u64), Arc<[Origin]>>,
+    execs: HashMap<(DriverIndex, u64), Arc<[Origin]>>,
+    /// Where the nodes of executables were captured.
+    nodes: HashMap<(DriverIndex, u64), HashMap<u64, Origin>>,
+    samples: HashMap<usize, trace::CounterId>,
+    /// Ranges that any thread may end, with the threads that started them; and the ends of ranges that are of no thread's own.
+    started: HashMap<u64, (u64, Push)>,
+    ended: Vec<(u64, u64)>,
+    round: u64,
+}
+
+impl Joiner {
+    pub(crate) fn new(output: Output) -> Self {
+        Self {
+            output,
+            error: None,
+            threads: HashMap::new(),
+            calls: Vec::new(),
+            work: Vec::new(),
+            origins: HashMap::new(),
+            known: VecDeque::new(),
+            open_ops: HashSet::new(),
+            loss: Loss::default(),
+            records: 0,
+            names: HashMap::new(),
+            kernels: HashMap::new(),
+            lines: HashMap::new(),
+            memory: BTreeMap::new(),
+            blocks: 0,
+            captures: HashMap::new(),
+            graphs: HashMap::new(),
+            execs: HashMap::new(),
+            nodes: HashMap::new(),
+            samples: HashMap::new(),
+            started: HashMap::new(),
+            ended: Vec::new(),
+            round: 0,
+        }
+    }
+
+    fn definitions(&mut self) -> &mut Definitions {
+        self.output.sink().definitions()
+    }
+
+    /// Describes a device, whose allocator has these bytes.
+    pub(crate) fn device(&mut self, ordinal: u32, device: trace::Device, allocated: u64, reserved: u64) {
+        self.definitions().devices.insert(ordinal, device);
+        let memory = self.memory.entry(ordinal).or_default();
+        (memory.allocated, memory.reserved) = (allocated, reserved);
+    }
+
+    pub(crate) fn has_device(&self, ordinal: u32) -> bool {
+        self.memory.contains_key(&ordinal)
+    }
+
+    fn emit(&mut self, record: Record) {
+        if self.error.is_some() {
+            return;
+        }
+        self.records += 1;
+        if let Err(error) = self.output.record(&record) {
+            self.error = Some(error);
+        }
+    }
+
+    /// The name in the trace of a text of the recording.
+    fn name(&mut self, recording: &Recording, name: Name) -> Name {
+        if name.is_none() {
+            return name;
+        }
+        if let Some(known) = self.names.get(&name) {
+            return *known;
+        }
+        let text = recording.text(name);
+        let known = self.definitions().names.intern(&text);
+        self.names.insert(name, known);
+        known
+    }
+
+    fn text(&mut self, text: &str) -> Name {
+        self.definitions().names.intern(text)
+    }
+
+    /// The kernel with a symbol as the user wrote it.
+    fn kernel_name(&mut self, recording: &Recording, symbol: Name) -> Name {
+        if let Some(known) = self.kernels.get(&symbol) {
+            return *known;
+        }
+        let text = recording.text(symbol);
+        let Some(spec) = recording.kernel(&text) else { return self.name(recording, symbol) };
+        let name = self.text(&names::kernel(spec));
+        self.kernels.insert(symbol, name);
+        name
+    }
+
+    fn line(&mut self, span: &Span) -> Name {
+        let Some(site) = span.site else { return Name::NONE };
+        let key = std::ptr::from_ref(site).addr();
+        if let Some(known) = self.lines.get(&key) {
+            return *known;
+        }
+        let line = self.text(&names::line(site));
+        self.lines.insert(key, line);
+        line
+    }
+
+    /// The state of a thread, by the system's number.
+    fn thread(&mut self, number: u64, name: &str, is_simulated: bool) -> &mut Thread {
+        if !self.threads.contains_key(&number) {
+            let shown = if is_simulated { self.threads.len() as i64 + 1 } else { number as i64 };
+            let process = process(is_simulated);
+            let id = self.definitions().thread(process, shown);
+            let thread = Thread {
+                id,
+                spans: Spans::default(),
+                ranges: Vec::new(),
+                open_since: u64::MAX,
+                own_calls: Vec::new(),
+            };
+            self.threads.insert(number, thread);
+        }
+        if !name.is_empty() {
+            let id = self.threads[&number].id;
+            self.definitions().name_thread(id, name);
+        }
+        match self.threads.get_mut(&number) {
+            Some(thread) => thread,
+            None => unreachable!("it was added above"),
+        }
+    }
+
+    fn stream(&mut self, drivers: &[Recorded], driver: DriverIndex, device: u32, number: i64) -> StreamId {
+        let device = ordinal(drivers, driver, device);
+        self.definitions().stream(device, number)
+    }
+
+    /// Takes what the logs have and makes records of it: at the end of all, else of what can be joined.
+    pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
+        self.round += 1;
+        let drivers = recording.drivers();
+        let began = if is_last { u64::MAX } else { recording.now() };
+        let taken: Vec<Taken> = recording.logs().iter().map(Log::take).collect();
+        let mut spans = Vec::new();
+        let mut freed = 0;
+        // Threads get their numbers in the order in which they began to work.
+        let mut taken: Vec<(u64, Taken)> =
+            taken.into_iter().map(|taken| (first_operation(&taken), taken)).collect();
+        taken.sort_by_key(|(first, _)| *first);
+        for (first, Taken { log, chunks, open_since }) in taken {
+            freed += chunks.len();
+            if first != u64::MAX || self.threads.contains_key(&log.thread) {
+                self.thread(log.thread, &log.name, recording.is_simulated()).open_since = open_since;
+            }
+            for raw in chunks.into_iter().flatten() {
+                self.sort_in(recording, &log, raw, &mut spans);
+            }
+        }
+        recording.freed(freed);
+        spans.sort_by_key(|(_, span, ..)| span.id);
+        for (thread, span, range, calls) in spans {
+            let origin = self.span(recording, &drivers, thread, &span, range);
+            calls.iter().for_each(|call| self.call(recording, call, origin));
+        }
+        self.end_started(recording);
+        if is_last {
+            self.end_own_calls(recording);
+        }
+        self.join_calls(recording, began, is_last);
+        self.join_work(recording, &drivers, is_last);
+        let round = self.round;
+        for thread in self.threads.values_mut() {
+            thread.spans.forget(round.saturating_sub(PATIENCE));
+        }
+        while self.known.len() > ORIGINS {
+            if let Some(oldest) = self.known.pop_front() {
+                self.origins.remove(&oldest);
+            }
+        }
+        if is_last {
+            self.end_ranges(recording);
+        }
+    }
+
+    /// Puts a record with those of its kind.
+    fn sort_in(&mut self, recording: &Recording, log: &Log, raw: Raw, spans: &mut Vec<Operation>) {
+        match raw {
+            Raw::Span(span) => {
+                let Some(thread) = self.threads.get_mut(&log.thread) else { return };
+                let range = thread.ranges.last().map_or(0, |range| range.id);
+                let (mut inside, mut outside) = (Vec::new(), Vec::new());
+                for call in std::mem::take(&mut thread.own_calls) {
+                    if span.start <= call.start && call.end <= span.end {
+                        inside.push(call);
+                    } else if call.start < span.start {
+                        outside.push(call);
+                    } else {
+                        thread.own_calls.push(call);
+                    }
+                }
+                spans.push((log.thread, span, range, inside));
+                outside.iter().for_each(|call| self.call(recording, call, Origin::default()));
+            }
+            Raw::Call(call) if call.thread == log.thread => {
+                self.thread(log.thread, &log.name, recording.is_simulated()).own_calls.push(call);
+            }
+            Raw::Call(call) => self.calls.push((call, self.round)),
+            Raw::Kernel { .. } | Raw::Transfer { .. } | Raw::Wait { .. } => self.work.push((raw, self.round)),
+            Raw::Overhead { start, end, what } => {
+                let name = self.name(recording, what);
+                let process = process(recording.is_simulated());
+                let thread = self.definitions().thread(process, -1);
+                self.definitions().name_thread(thread, "driver");
+                let library = Library::Overhead;
+                self.emit(Record::Call(trace::Call {
+                    start,
+                    end,
+                    name,
+                    library,
+                    thread,
+                    ..Default::default()
+                }));
+            }
+            Raw::Push(push) => {
+                let thread = self.thread(log.thread, &log.name, recording.is_simulated());
+                thread.ranges.push(push);
+            }
+            Raw::Start(push) => {
+                self.thread(log.thread, &log.name, recording.is_simulated());
+                self.started.insert(push.id, (log.thread, push));
+            }
+            Raw::Pop { id, at } => self.end_range(recording, log.thread, id, at),
+            Raw::Mark(mark) => {
+                let thread = self.thread(log.thread, &log.name, recording.is_simulated()).id;
+                let (name, category) = (self.name(recording, mark.name), self.name(recording, mark.category));
+                let Push { at, colour, payload, .. } = mark;
+                self.emit(Record::Mark(trace::Mark { at, name, category, thread, colour, payload }));
+            }
+            Raw::Sample { at, counter, value } => {
+                let counter = self.sample_counter(recording, counter);
+                self.emit(Record::Sample(trace::Sample { at, counter, value }));
+            }
+        }
+    }
+
+    fn sample_counter(&mut self, recording: &Recording, counter: trace::CounterId) -> trace::CounterId {
+        if let Some(known) = self.samples.get(&counter.index()) {
+            return *known;
+        }
+        let trace::Counter { device, name, unit } = recording.counters()[counter.index()].clone();
+        let known = self.definitions().counter(device, &name, &unit);
+        self.samples.insert(counter.index(), known);
+        known
+    }
+
+    /// Writes what is held to the file, and returns whether that works.
+    pub(crate) fn flush(&mut self) {
+        if self.error.is_none()
+            && let Err(error) = self.output.flush()
+        {
+            self.error = Some(error);
+        }
+    }
+
+    /// Ends the trace: facts and loss are added, and the file is finished. The trace if it is in memory, the loss, the number of
+    /// records.
+    pub(crate) fn finish(
+        &mut self,
+        facts: Vec<(String, String)>,
+        driver_loss: Loss,
+    ) -> (io::Result<Option<trace::Trace>>, Loss, u64) {
+        let mut loss = self.loss;
+        loss.dropped += driver_loss.dropped;
+        loss.zero_time += driver_loss.zero_time;
+        loss.refused += driver_loss.refused;
+        // One operation can have several records that were lost, and a lost record of an operation can be all there is of it.
+        loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
+        let definitions = self.definitions();
+        definitions.loss = loss;
+        definitions.about.extend(facts);
+        let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
+        let finished = match self.error.take() {
+            Some(error) => {
+                // What can still be written is.
+                let _ = output.finish();
+                Err(error)
+            }
+            None => output.finish(),
+        };
+        (finished, loss, self.records)
+    }
+}
+
+/// The number of the process in the trace. Equal programs make equal traces with simulated time.
+fn process(is_simulated: bool) -> i64 {
+    if is_simulated { 1 } else { i64::from(std::process::id()) }
+}
+
+/// The id of the first operation or range in it.
+fn first_operation(taken: &Taken) -> u64 {
+    let all = taken.chunks.iter().flatten();
+    let ids = all.filter_map(|raw| match raw {
+        Raw::Span(span) => Some(span.id),
+        Raw::Push(_) | Raw::Start(_) | Raw::Mark(_) => Some(0),
+        _ => None,
+    });
+    ids.min().unwrap_or(u64::MAX)
+}
+
+/// The ordinal in the trace of a device of a driver.
+fn ordinal(drivers: &[Recorded], driver: DriverIndex, device: u32) -> u32 {
+    drivers.get(usize::from(driver)).map_or(0, |recorded| recorded.first_ordinal) + device
+}

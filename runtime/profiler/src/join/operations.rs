@@ -1,0 +1,223 @@
+//! Records of operations of the runtime.
+
+use std::sync::Arc;
+
+use warpsmith_core::seam::{Awaited, CopyDirection, MemoryKind};
+use warpsmith_trace::{self as trace, GraphKind, Library, Name, Record, SyncKind, ThreadId, TransferKind};
+
+use super::{Joiner, Origin, ordinal};
+use crate::names;
+use crate::raw::{DriverIndex, Span, What};
+use crate::recording::{Recorded, Recording};
+
+impl Joiner {
+    /// Makes records of an operation of the runtime, and returns what is inside it.
+    pub(super) fn span(
+        &mut self,
+        recording: &Recording,
+        drivers: &[Recorded],
+        number: u64,
+        span: &Span,
+        range: u64,
+    ) -> Origin {
+        let line = self.line(span);
+        let op = if span.is_work() { span.id } else { 0 };
+        let exec = if let What::GraphLaunch { exec, .. } = span.what { exec } else { 0 };
+        let origin = Origin { line, range, op, exec, is_seen: false };
+        if let Some(thread) = self.threads.get_mut(&number) {
+            let id = thread.id;
+            thread.spans.add(span.start, span.end, origin, self.round);
+            self.operation(recording, drivers, id, span, origin);
+        }
+        origin
+    }
+
+    pub(super) fn operation(
+        &mut self,
+        recording: &Recording,
+        drivers: &[Recorded],
+        thread_id: ThreadId,
+        span: &Span,
+        origin: Origin,
+    ) {
+        let Origin { line, range, op, .. } = origin;
+        if op != 0 {
+            self.loss.issued += 1;
+            self.open_ops.insert(op);
+        }
+        let is_captured = span.is_capturing
+            && matches!(span.what, What::Launch { .. } | What::Copy { .. } | What::Memset { .. });
+        if is_captured
+            && let Some(stream) = span.stream
+            && let Some((_, captured)) = self.capture_of(span.driver, stream)
+        {
+            captured.push(origin);
+        }
+        let Span { start, end, .. } = *span;
+        let graph = |kind, graph: u64, nodes| {
+            let graph = u32::try_from(graph).unwrap_or(0);
+            let thread = thread_id;
+            Record::Graph(trace::Graph {
+                start,
+                end,
+                kind,
+                thread,
+                graph,
+                nodes,
+                correlation: 0,
+                range,
+                line,
+            })
+        };
+        match span.what {
+            What::CaptureBegin => {
+                if let Some(stream) = span.stream.filter(|_| span.succeeded) {
+                    self.captures.insert((span.driver, stream), (start, Vec::new()));
+                }
+                return;
+            }
+            What::CaptureEnd { graph: made, kernels } => {
+                let began = span.stream.and_then(|stream| self.captures.remove(&(span.driver, stream)));
+                let Some((began, captured)) = began else { return };
+                if made != 0 {
+                    self.graphs.insert((span.driver, made), captured.into());
+                }
+                let graph = u32::try_from(made).unwrap_or(0);
+                return self.emit(Record::Graph(trace::Graph {
+                    start: began,
+                    end,
+                    kind: GraphKind::Capture,
+                    thread: thread_id,
+                    graph,
+                    nodes: kernels,
+                    correlation: 0,
+                    range,
+                    line,
+                }));
+            }
+            What::Instantiate { graph: of, exec } => {
+                if let Some(captured) = self.graphs.get(&(span.driver, of)) {
+                    self.execs.insert((span.driver, exec), Arc::clone(captured));
+                    self.nodes.remove(&(span.driver, exec));
+                }
+                return self.emit(graph(GraphKind::Instantiate, exec, 0));
+            }
+            What::GraphLaunch { exec, .. } => return self.emit(graph(GraphKind::Launch, exec, 0)),
+            What::Allocate { .. } | What::Free { .. } => self.memory(recording, drivers, span, line),
+            What::EventWait { on: Some(on), buffer: Some(_) } => self.wait(drivers, span, on, line),
+            _ => {}
+        }
+        let (name, library) = match span.what {
+            What::Launch { spec, .. } => (format!("launch {}", names::kernel(spec)), Library::Runtime),
+            What::Copy { direction, .. } => (transfer_kind(direction).name().to_owned(), Library::Runtime),
+            What::Memset { .. } => ("memset".to_owned(), Library::Runtime),
+            What::HostFunction => ("host function".to_owned(), Library::Runtime),
+            What::Extension { name } => (name.trim_end_matches("::{{closure}}").to_owned(), Library::Other),
+            What::EventRecord => ("record event".to_owned(), Library::Runtime),
+            What::EventWait { .. } => ("wait for event".to_owned(), Library::Runtime),
+            What::Synchronize(awaited) => (awaited_name(awaited).to_owned(), Library::Runtime),
+            What::Allocate { cached: false, .. } => ("allocate".to_owned(), Library::Runtime),
+            _ => return,
+        };
+        let detail = match span.what {
+            _ if !span.succeeded => "failed".to_owned(),
+            _ if span.is_capturing => "captured".to_owned(),
+            What::Launch { source, .. } => source.to_string(),
+            _ => String::new(),
+        };
+        let (name, detail) = (self.text(&name), self.text(&detail));
+        let call =
+            trace::Call { start, end, name, library, thread: thread_id, correlation: 0, range, line, detail };
+        self.emit(Record::Call(call));
+    }
+
+    /// The capture that a stream takes part in: the one that began on it, or the only one of the driver.
+    pub(super) fn capture_of(&mut self, driver: DriverIndex, stream: u32) -> Option<&mut (u64, Vec<Origin>)> {
+        if self.captures.contains_key(&(driver, stream)) {
+            return self.captures.get_mut(&(driver, stream));
+        }
+        let mut of_driver = self.captures.iter_mut().filter(|((of, _), _)| *of == driver);
+        let only = of_driver.next().map(|(_, capture)| capture)?;
+        if of_driver.next().is_some() { None } else { Some(only) }
+    }
+
+    pub(super) fn memory(&mut self, recording: &Recording, drivers: &[Recorded], span: &Span, line: Name) {
+        let device = ordinal(drivers, span.driver, span.device);
+        let memory = self.memory.entry(device).or_default();
+        let (address, signed) = match span.what {
+            What::Allocate { memory: MemoryKind::Device, address, bytes, reserved, .. } => {
+                memory.allocated += bytes;
+                memory.reserved = reserved;
+                self.blocks += 1;
+                memory.live.insert(address, (bytes, line, self.blocks));
+                (address, bytes as i64)
+            }
+            What::Free { memory: MemoryKind::Device, address, bytes } => {
+                memory.allocated = memory.allocated.saturating_sub(bytes);
+                (address, -(bytes as i64))
+            }
+            _ => return,
+        };
+        let (allocated, reserved) = (memory.allocated, memory.reserved);
+        let shown = match memory.live.get(&address) {
+            // Addresses differ from run to run.
+            Some((_, _, number)) if recording.is_simulated() => *number,
+            _ if recording.is_simulated() => 0,
+            _ => address,
+        };
+        let line = match (line.is_none(), memory.live.get(&address)) {
+            (true, Some((_, line, _))) => *line,
+            _ => line,
+        };
+        let stream = span.stream.map_or(-1, i64::from);
+        self.emit(Record::Memory(trace::Memory {
+            at: span.end,
+            device,
+            address: shown,
+            bytes: signed,
+            allocated,
+            reserved,
+            stream,
+            line,
+        }));
+    }
+
+    /// A wait that the runtime inserted.
+    pub(super) fn wait(&mut self, drivers: &[Recorded], span: &Span, on: u32, line: Name) {
+        let (What::EventWait { buffer: Some(buffer), .. }, Some(stream)) = (span.what, span.stream) else {
+            return;
+        };
+        let device = ordinal(drivers, span.driver, span.device);
+        let of = self.memory.get(&device).and_then(|memory| memory.live.get(&buffer.address));
+        let access = if buffer.write { "written" } else { "read" };
+        let of = of.map(|(_, line, _)| *line).filter(|line| !line.is_none());
+        let text = match of {
+            Some(of) => {
+                let of = self.definitions().names.text(of).to_owned();
+                format!("buffer of {} bytes, allocated at {of}, {access}", buffer.bytes)
+            }
+            None => format!("buffer of {} bytes, {access}", buffer.bytes),
+        };
+        let buffer = self.text(&text);
+        let on = self.stream(drivers, span.driver, span.device, on.into());
+        let stream = self.stream(drivers, span.driver, span.device, stream.into());
+        self.emit(Record::Wait(trace::Wait { at: span.start, stream, on, buffer, correlation: 0, line }));
+    }
+}
+
+fn transfer_kind(direction: CopyDirection) -> TransferKind {
+    match direction {
+        CopyDirection::HostToDevice => TransferKind::HostToDevice,
+        CopyDirection::DeviceToHost => TransferKind::DeviceToHost,
+        CopyDirection::DeviceToDevice => TransferKind::DeviceToDevice,
+        CopyDirection::PeerToPeer => TransferKind::PeerToPeer,
+    }
+}
+
+fn awaited_name(awaited: Awaited) -> &'static str {
+    match awaited {
+        Awaited::Device => SyncKind::Device.name(),
+        Awaited::Stream => SyncKind::Stream.name(),
+        Awaited::Event(_) => SyncKind::Event.name(),
+    }
+}

@@ -1,0 +1,221 @@
+//! Records of calls of the driver, and of the work that they enqueued.
+
+use std::collections::HashMap;
+
+use warpsmith_core::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
+use warpsmith_trace::{self as trace, Kernel, Library, Name, Record, Sync, SyncKind, Transfer, TransferKind};
+
+use super::{Joiner, Origin, PATIENCE, ordinal};
+use crate::raw::{Call, DriverIndex, Raw};
+use crate::recording::{Recorded, Recording};
+
+impl Joiner {
+    /// Calls that nothing is around.
+    pub(super) fn end_own_calls(&mut self, recording: &Recording) {
+        let threads = self.threads.values_mut();
+        let mut calls: Vec<Call> = threads.flat_map(|thread| std::mem::take(&mut thread.own_calls)).collect();
+        calls.sort_by_key(|call| (call.driver, call.correlation));
+        calls.iter().for_each(|call| self.call(recording, call, Origin::default()));
+    }
+
+    /// Makes records of calls that cannot lie in operations which have not ended.
+    pub(super) fn join_calls(&mut self, recording: &Recording, began: u64, is_last: bool) {
+        let mut ready = Vec::new();
+        let threads = &self.threads;
+        self.calls.retain(|(call, _)| {
+            let open_since = threads.get(&call.thread).map_or(u64::MAX, |thread| thread.open_since);
+            let is_ready = is_last || (call.end < began && call.start < open_since);
+            if is_ready {
+                ready.push(*call);
+            }
+            !is_ready
+        });
+        ready.sort_by_key(|call| (call.driver, call.correlation, call.start));
+        for call in ready {
+            let thread = self.thread(call.thread, "", recording.is_simulated());
+            let origin = thread.spans.around(call.start, call.end).unwrap_or_default();
+            self.call(recording, &call, origin);
+        }
+    }
+
+    /// Makes a record of a call.
+    pub(super) fn call(&mut self, recording: &Recording, call: &Call, origin: Origin) {
+        let thread = self.thread(call.thread, "", recording.is_simulated()).id;
+        let name = self.name(recording, call.function);
+        let key = (call.driver, call.correlation);
+        if call.correlation != 0 && self.origins.insert(key, origin).is_none() {
+            self.known.push_back(key);
+        }
+        let (Call { start, end, .. }, Origin { line, range, .. }) = (*call, origin);
+        self.emit(Record::Call(trace::Call {
+            start,
+            end,
+            name,
+            library: Library::Driver,
+            thread,
+            correlation: correlation(key),
+            range,
+            line,
+            detail: Name::NONE,
+        }));
+    }
+
+    /// Makes records of work whose call is known, or that has waited long enough.
+    pub(super) fn join_work(&mut self, recording: &Recording, drivers: &[Recorded], is_last: bool) {
+        let mut ready = Vec::new();
+        let (origins, round) = (&self.origins, self.round);
+        self.work.retain(|(raw, since)| {
+            let (driver, place, ..) = placed(raw);
+            let is_known = place.correlation == 0 || origins.contains_key(&(driver, place.correlation));
+            let is_ready = is_last || is_known || round - since >= PATIENCE;
+            if is_ready {
+                ready.push(*raw);
+            }
+            !is_ready
+        });
+        ready.sort_by_key(|raw| {
+            let (driver, place, start, end) = placed(raw);
+            (start, end, driver, place.device, place.stream, place.correlation, place.node, raw.is_work())
+        });
+        self.find_nodes(&ready);
+        for raw in ready {
+            let (driver, place, start, end) = placed(&raw);
+            let origin = self.origin(driver, &place, raw.is_work());
+            let key = if place.correlation == 0 { 0 } else { correlation((driver, place.correlation)) };
+            let Origin { line, range, .. } = origin;
+            let ActivityPlace { graph, node, .. } = place;
+            match raw {
+                Raw::Kernel { symbol, grid, block, registers, shared_static, shared_dynamic, .. } => {
+                    let name = self.kernel_name(recording, symbol);
+                    let stream = self.stream(drivers, driver, place.device, place.stream.into());
+                    self.emit(Record::Kernel(Kernel {
+                        start,
+                        end,
+                        name,
+                        stream,
+                        correlation: key,
+                        grid,
+                        block,
+                        registers,
+                        shared_static,
+                        shared_dynamic,
+                        graph,
+                        node,
+                        range,
+                        line,
+                        bytes: 0,
+                    }));
+                }
+                Raw::Transfer { kind, bytes, .. } => {
+                    let (kind, peer) = transfer(kind);
+                    let peer = peer.map(|peer| ordinal(drivers, driver, peer));
+                    let stream = self.stream(drivers, driver, place.device, place.stream.into());
+                    self.emit(Record::Transfer(Transfer {
+                        start,
+                        end,
+                        kind,
+                        stream,
+                        correlation: key,
+                        bytes,
+                        peer,
+                        graph,
+                        node,
+                        range,
+                        line,
+                    }));
+                }
+                Raw::Wait { kind, .. } => {
+                    let (kind, number) = match kind {
+                        ActivityWait::HostForDevice => (SyncKind::Device, -1),
+                        ActivityWait::HostForStream => (SyncKind::Stream, place.stream.into()),
+                        ActivityWait::HostForEvent => (SyncKind::Event, place.stream.into()),
+                        ActivityWait::StreamForEvent => (SyncKind::StreamWait, place.stream.into()),
+                    };
+                    let stream = self.stream(drivers, driver, place.device, number);
+                    let (correlation, event) = (key, 0);
+                    self.emit(Record::Sync(Sync { start, end, kind, stream, correlation, event }));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Where work was enqueued; counts the first piece of work of an operation.
+    pub(super) fn origin(&mut self, driver: DriverIndex, place: &ActivityPlace, is_work: bool) -> Origin {
+        let key = (driver, place.correlation);
+        let Some(origin) = self.origins.get_mut(&key) else {
+            if is_work {
+                // Of a call that was not recorded.
+                self.loss.issued += 1;
+                self.loss.recorded += 1;
+            }
+            return Origin::default();
+        };
+        if is_work && !std::mem::replace(&mut origin.is_seen, true) {
+            self.loss.recorded += 1;
+            if !self.open_ops.remove(&origin.op) {
+                // Of a library, or one of several pieces of an operation.
+                self.loss.issued += 1;
+            }
+        }
+        let origin = *origin;
+        if place.node == 0 {
+            return origin;
+        }
+        let captured = self.nodes.get(&(driver, origin.exec)).and_then(|nodes| nodes.get(&place.node));
+        captured.map_or(origin, |captured| Origin { line: captured.line, range: captured.range, ..origin })
+    }
+
+    /// Finds where the nodes of executables were captured, by launches of which all nodes are there.
+    pub(super) fn find_nodes(&mut self, ready: &[Raw]) {
+        let mut launches: HashMap<(DriverIndex, u64), Vec<u64>> = HashMap::new();
+        for raw in ready.iter().filter(|raw| raw.is_work()) {
+            let (driver, place, ..) = placed(raw);
+            if place.node != 0 {
+                launches.entry((driver, place.correlation)).or_default().push(place.node);
+            }
+        }
+        for ((driver, correlation), mut nodes) in launches {
+            let Some(exec) = self.origins.get(&(driver, correlation)).map(|origin| origin.exec) else {
+                continue;
+            };
+            if self.nodes.contains_key(&(driver, exec)) {
+                continue;
+            }
+            let Some(captured) = self.execs.get(&(driver, exec)) else { continue };
+            nodes.sort_unstable();
+            nodes.dedup();
+            if nodes.len() == captured.len() {
+                let nodes = nodes.into_iter().zip(captured.iter().copied()).collect();
+                self.nodes.insert((driver, exec), nodes);
+            }
+        }
+    }
+}
+
+/// The driver, place and times of a record of a device.
+fn placed(raw: &Raw) -> (DriverIndex, ActivityPlace, u64, u64) {
+    match *raw {
+        Raw::Kernel { driver, place, start, end, .. }
+        | Raw::Transfer { driver, place, start, end, .. }
+        | Raw::Wait { driver, place, start, end, .. } => (driver, place, start, end),
+        _ => (0, ActivityPlace::default(), 0, 0),
+    }
+}
+
+/// One number for correlations of all drivers.
+fn correlation((driver, correlation): (DriverIndex, u64)) -> u64 {
+    u64::from(driver) << 48 | correlation
+}
+
+fn transfer(kind: ActivityTransfer) -> (TransferKind, Option<u32>) {
+    match kind {
+        ActivityTransfer::Unknown => (TransferKind::Unknown, None),
+        ActivityTransfer::HostToDevice => (TransferKind::HostToDevice, None),
+        ActivityTransfer::DeviceToHost => (TransferKind::DeviceToHost, None),
+        ActivityTransfer::DeviceToDevice => (TransferKind::DeviceToDevice, None),
+        ActivityTransfer::PeerToPeer { peer } => (TransferKind::PeerToPeer, Some(peer)),
+        ActivityTransfer::HostToHost => (TransferKind::HostToHost, None),
+        ActivityTransfer::Memset => (TransferKind::Fill, None),
+    }
+}
