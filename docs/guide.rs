@@ -20,6 +20,7 @@ pages! {
     guide_launching = "guide/launching.md";
     guide_libraries = "guide/libraries.md";
     guide_tuning = "guide/tuning.md";
+    profiling = "profiling.md";
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";

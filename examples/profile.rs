@@ -77,13 +77,18 @@ fn verdict(summary: &Summary) -> Result<String> {
         )
         .into());
     }
-    let late = device.host_late as f64 / device.span as f64;
-    let bound = if late > BOUND { "launch-bound" } else { "bound by the device" };
+    let share = |part: u64| part as f64 / device.span as f64;
+    let bound = match (share(device.host_late), share(device.busy)) {
+        (late, _) if late > BOUND => "launch-bound",
+        (_, busy) if busy > 1.0 - BOUND => "bound by the device",
+        // The emulated device has the host do the work of libraries.
+        _ => "bound by neither",
+    };
     Ok(format!(
         "{bound}: a step takes {:.1} us, the device is busy in {:.1} % of it and waits for the host in {:.1} %",
         device.span as f64 / 1e3 / STEPS as f64,
-        device.busy as f64 / device.span as f64 * 100.0,
-        late * 100.0
+        share(device.busy) * 100.0,
+        share(device.host_late) * 100.0
     ))
 }
 

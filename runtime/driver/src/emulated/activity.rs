@@ -245,8 +245,9 @@ impl Drop for Begun<'_> {
         let (correlation, start, end) = (*correlation, *start, driver.activity_clock());
         let function = self.call.name();
         recording.record(&Activity::Call { start, end, thread: thread(), correlation, function });
-        let part = PARTS.with(|parts| parts.borrow().last().copied());
-        if let Some(id) = part {
+        // A call at the end of the process is outside of all parts: the thread has none any more.
+        let part = PARTS.try_with(|parts| parts.borrow().last().copied());
+        if let Ok(Some(id)) = part {
             recording.record(&Activity::Inside { correlation, id });
         }
     }
@@ -365,10 +366,10 @@ impl ActivityDriver for EmulatedDriver {
     }
 
     fn activity_push(&self, id: u64) {
-        PARTS.with(|parts| parts.borrow_mut().push(id));
+        let _ = PARTS.try_with(|parts| parts.borrow_mut().push(id));
     }
 
     fn activity_pop(&self) {
-        PARTS.with(|parts| parts.borrow_mut().pop());
+        let _ = PARTS.try_with(|parts| parts.borrow_mut().pop());
     }
 }

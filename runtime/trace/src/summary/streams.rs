@@ -1,8 +1,9 @@
 //! Devices and streams: busy, and idle by cause.
 //!
-//! A stream is idle between two of its kernels or copies. Until the call that launched the next one began, the host was
-//! late. After that, if the stream had to wait for another, the time in which that one ran a copy or a kernel is its
-//! cause; what is left is the latency of the launch.
+//! A stream is idle between two of its kernels or copies. Until the launch of the next one had reached the device, the host
+//! was late: that is the begin of the call, and the latency of a launch, for which the least in the trace stands. After that,
+//! if the stream had to wait for another, the time in which that one ran a copy or a kernel is its cause; what is left is
+//! latency beyond that.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,7 +28,7 @@ pub struct DeviceRow {
     pub busy: u64,
     /// The time in which nothing ran.
     pub idle: u64,
-    /// The part of it in which the host had not enqueued what ran next.
+    /// The part of it in which the launch of what ran next had not reached the device.
     pub host_late: u64,
     /// The time in which kernels ran.
     pub compute: u64,
@@ -50,13 +51,13 @@ pub struct StreamRow {
     pub span: u64,
     /// The time in which something ran.
     pub busy: u64,
-    /// Idle, because the host had not launched the next kernel or copy yet.
+    /// Idle, because the launch of the next kernel or copy had not reached the device yet.
     pub host_late: u64,
     /// Idle, because another stream's kernel had to end.
     pub waiting: u64,
     /// Idle, because another stream's copy had to end.
     pub copying: u64,
-    /// Idle for other reasons: the latency of launches, or unknown.
+    /// Idle for other reasons: longer latencies, or unknown.
     pub other: u64,
     /// The most kernels and copies that were launched and had not begun.
     pub max_queue: u64,
@@ -71,7 +72,7 @@ pub(super) fn late(work: &[Work]) -> Vec<u64> {
         let free = free.entry(work.device).or_insert(work.end);
         let from = std::mem::replace(free, work.end.max(*free));
         // Nothing is late for the first one, which set the time.
-        work.launch.map_or(0, |call| call.start.min(work.start).saturating_sub(from))
+        work.arrived.map_or(0, |arrived| arrived.min(work.start).saturating_sub(from))
     };
     work.iter().map(late).collect()
 }
@@ -168,7 +169,7 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
             Some(free) if free < work.start => free,
             _ => continue,
         };
-        let late_until = work.launch.map_or(from, |call| call.start.clamp(from, work.start));
+        let late_until = work.arrived.map_or(from, |arrived| arrived.clamp(from, work.start));
         row.host_late += late_until - from;
         let first = lane.waits.partition_point(|wait| wait.0 < since);
         let wait = lane.waits[first..].iter().take_while(|wait| wait.0 <= work.start).last();

@@ -43,6 +43,9 @@ pub(super) struct Work {
     pub(super) range: u64,
     pub(super) correlation: u64,
     pub(super) launch: Option<Launch>,
+    /// When its launch had reached the device at the latest: at the begin of the call, and the shortest time that any of
+    /// its kind took from there to its start on the device.
+    pub(super) arrived: Option<u64>,
 }
 
 impl Work {
@@ -68,6 +71,7 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
         range: kernel.range,
         correlation: kernel.correlation,
         launch: launch(kernel.correlation),
+        arrived: None,
     });
     let transfers = trace.transfers.iter().map(|copy| Work {
         start: copy.start,
@@ -81,9 +85,22 @@ pub(super) fn work(trace: &Trace, calls: &Calls) -> Vec<Work> {
         range: copy.range,
         correlation: copy.correlation,
         launch: launch(copy.correlation),
+        arrived: None,
     });
     let mut work: Vec<Work> = kernels.chain(transfers).collect();
     work.sort_by_key(|work| (work.start, work.end));
+    let mut latencies: HashMap<(u32, bool, bool), u64> = HashMap::new();
+    let kind = |work: &Work| (work.device, work.is_kernel, work.is_in_graph);
+    for work in &work {
+        if let Some(taken) = work.launch.and_then(|call| work.start.checked_sub(call.start)) {
+            let least = latencies.entry(kind(work)).or_insert(taken);
+            *least = taken.min(*least);
+        }
+    }
+    for work in &mut work {
+        let latency = latencies.get(&kind(work)).copied().unwrap_or(0);
+        work.arrived = work.launch.map(|call| call.start.saturating_add(latency));
+    }
     work
 }
 

@@ -100,9 +100,9 @@ fn kernels_are_counted_by_name() {
 fn idle_time_has_its_cause() {
     let mut made = Made::new();
     made.kernel(0, 0, 100, 200, "first");
-    // The host launches it 300 ns after the one before has ended, and it begins 50 ns later.
+    // The host launches it 300 ns after the one before has ended, and it begins 50 ns later: the latency of a launch.
     made.kernel(500, 0, 550, 600, "late");
-    // It waits for a copy, of which 150 ns are left.
+    // Its launch arrives at 620, 20 ns after the one before has ended. It waits for a copy, of which 130 ns are left.
     made.copy(510, 1, 560, 750);
     made.wait(560, 0, 1);
     made.kernel(570, 0, 760, 800, "after copy");
@@ -112,9 +112,28 @@ fn idle_time_has_its_cause() {
     made.kernel(595, 0, 900, 1000, "after kernel");
     let stream = &made.summary().streams[0];
     assert_eq!((stream.span, stream.busy), (900, 290));
-    assert_eq!((stream.host_late, stream.copying, stream.waiting), (300, 150, 100));
-    assert_eq!(stream.other, 900 - 290 - 300 - 150 - 100);
+    assert_eq!((stream.host_late, stream.copying, stream.waiting), (350 + 20, 130, 100));
+    assert_eq!(stream.other, 900 - 290 - 370 - 130 - 100);
     assert_eq!(stream.max_queue, 2);
+}
+
+#[test]
+fn a_launch_bound_stream_waits_for_the_host() {
+    let mut made = Made::new();
+    // A launch every 3 us, each 5 us before its kernel, which takes 2 us: calls begin while the kernel before still runs.
+    for index in 0..10 {
+        let call = 3_000 * index;
+        made.kernel(call, 0, call + 5_000, call + 7_000, "short");
+    }
+    let summary = made.summary();
+    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (9_000, 9_000));
+    assert_eq!(summary.streams[0].host_late, 9_000);
+    // The same kernels, launched faster than they run: the device is never idle for the host.
+    let mut queued = Made::new();
+    for index in 0..10 {
+        queued.kernel(1_000 * index, 0, 5_000 + 2_500 * index, 7_000 + 2_500 * index, "short");
+    }
+    assert_eq!((queued.summary().devices[0].idle, queued.summary().devices[0].host_late), (4_500, 0));
 }
 
 #[test]
@@ -169,8 +188,8 @@ fn ranges_have_the_work_enqueued_inside() {
     // Of 1000 ns, 200 are in the ranges inside; of 100, 10 in the one of the same name.
     assert_eq!((row("step").host_self, forward.host_self), (800, 100));
     assert_eq!((row("step").device_self, forward.device_self), (0, 150));
-    // "b" was enqueued in time; "c" at 310, before the device was free.
-    assert_eq!((row("step").host_late, row("backward").host_late), (0, 0));
+    // A launch takes 395 ns, as that of "a" does. That of "b" arrived in time, that of "c" at 705, 55 ns after "b" had ended.
+    assert_eq!((forward.host_late, row("backward").host_late, row("step").host_late), (0, 55, 55));
 }
 
 #[test]
@@ -179,7 +198,7 @@ fn late_work_has_range_and_line() {
     made.range(0, 100, "forward");
     made.range(200, 900, "optimizer");
     made.kernel(10, 0, 100, 200, "a");
-    // The device is idle from 200 on; the host enqueues at 450, and the kernel begins 30 ns later.
+    // The device is idle from 200 on; the host enqueues at 450. A launch takes 10 ns, as that of "in time" shows.
     made.kernel(450, 0, 480, 500, "late");
     // Another stream runs until 700: the device waits for nothing.
     made.kernel(460, 1, 490, 700, "beside");
@@ -190,12 +209,12 @@ fn late_work_has_range_and_line() {
         made.trace.kernels[kernel].line = line;
     }
     let summary = made.summary();
-    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (280 + 120, 250 + 100));
+    assert_eq!((summary.devices[0].idle, summary.devices[0].host_late), (280 + 120, 260 + 110));
     let late = &summary.late[0];
     assert_eq!((summary.late.len(), late.name.as_str(), late.count), (1, "src/main.rs:7", 2));
-    assert_eq!((late.total, late.min, late.max), (350, 100, 250));
+    assert_eq!((late.total, late.min, late.max), (370, 110, 260));
     let row = |name: &str| summary.ranges.iter().find(|row| row.name == name).unwrap();
-    assert_eq!((row("forward").host_late, row("optimizer").host_late), (0, 350));
+    assert_eq!((row("forward").host_late, row("optimizer").host_late), (0, 370));
 }
 
 #[test]

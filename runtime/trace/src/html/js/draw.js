@@ -118,6 +118,8 @@ const draw = (context, view) => {
 
 const drawNames = (context, view, visible) => {
   const { left, width, scroll } = view;
+  context.fillStyle = theme.rule;
+  context.fillRect(left - 1, 0, 1, view.height);
   context.textBaseline = "middle";
   for (const item of visible) {
     const top = item.top - scroll;
@@ -142,8 +144,6 @@ const drawNames = (context, view, visible) => {
     context.fillStyle = theme.rule;
     context.fillRect(0, top + item.height + GAP / 2, width, 1);
   }
-  context.fillStyle = theme.rule;
-  context.fillRect(left - 1, 0, 1, view.height);
 };
 
 /** A text that fits a width, its end cut off. */
