@@ -63,6 +63,25 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "runtime/profiler",
+        &[
+            "error",
+            "names",
+            "raw",
+            "output",
+            "options",
+            "recording",
+            "join",
+            "inlet",
+            "observer",
+            "ranges",
+            "samples",
+            "profiler",
+            "schedule",
+            "environment",
+        ],
+    ),
+    (
         "runtime/libraries",
         &[
             "element",

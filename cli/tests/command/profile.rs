@@ -124,3 +124,24 @@ fn signals_reach_the_program() {
     assert_eq!(std::fs::read_to_string(folder.join("profile.pftrace")).unwrap(), KINETO);
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn kernels_of_a_program_are_in_its_trace() {
+    let folder = folder();
+    let program = crate::shared::binary();
+    let bench = ["bench", "copy", "--quick", "--sizes", "2^12", "--dtypes", "f32", "--device", "cpu"];
+    let mut profile = command(&folder, &["profile", "--json", "--out", "bench.json.gz"]);
+    let output = profile.arg(program).args(bench).output().unwrap();
+    let run = Run { folder, output };
+    assert_eq!(run.code(), Some(0), "{}", run.stderr());
+    let document: serde_json::Value = serde_json::from_str(&run.stdout()).unwrap();
+    let trace = &document["traces"][0];
+    assert_eq!(
+        (&trace["damage"], trace["loss"]["issued"].as_u64()),
+        (&serde_json::Value::Null, trace["loss"]["recorded"].as_u64())
+    );
+    let kernels = trace["kernels"].as_array().unwrap();
+    assert!(kernels.iter().any(|row| row["name"].as_str().unwrap().contains("copy")), "{kernels:?}");
+    assert!(run.stderr().contains("copy"), "the table of the program: {}", run.stderr());
+    assert!(!run.stderr().contains("panicked"), "{}", run.stderr());
+}

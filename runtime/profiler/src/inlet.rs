@@ -1,12 +1,14 @@
-//! [`Inlet`]: takes the records of a driver.
+//! [`Inlet`]: takes the records of a driver, from the moment at which that [starts](start) to record.
 
 use std::sync::Arc;
 
-use warpsmith_core::driver::activity::{Activity, ActivitySink};
+use warpsmith_core::driver::Driver;
+use warpsmith_core::driver::activity::{Activity, ActivitySink, ActivityStarted};
 
-use crate::log::with_local;
+use crate::error::{ProfilerError, Result};
 use crate::raw::{Call, DriverIndex, Raw};
 use crate::recording::Recording;
+use crate::recording::log::with_local;
 
 /// See the [module's documentation](self).
 pub(crate) struct Inlet {
@@ -14,9 +16,23 @@ pub(crate) struct Inlet {
     driver: DriverIndex,
 }
 
-impl Inlet {
-    pub(crate) fn new(recording: Arc<Recording>, driver: DriverIndex) -> Self {
-        Self { recording, driver }
+/// Records a driver from now on, unless it is recorded already or is not to be.
+pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Result<()> {
+    let Some(index) = recording.add_driver(driver)? else { return Ok(()) };
+    let inlet = Arc::new(Inlet { recording: Arc::clone(recording), driver: index });
+    match driver.activity_start(&recording.activity, inlet) {
+        Ok(ActivityStarted { source, without_cupti }) => {
+            recording.note(&format!("{} records", driver.name()), source);
+            if let Some(error) = without_cupti {
+                recording.note("without CUPTI", error.to_string());
+            }
+            Ok(())
+        }
+        Err(error) => {
+            // The host's part is recorded all the same.
+            recording.note(&format!("{} records", driver.name()), format!("none: {error}"));
+            Err(ProfilerError::Driver { driver: driver.name(), error })
+        }
     }
 }
 

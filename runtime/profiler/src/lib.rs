@@ -27,7 +27,6 @@ mod environment;
 mod error;
 mod inlet;
 mod join;
-mod log;
 mod names;
 mod observer;
 mod options;
@@ -38,7 +37,6 @@ mod raw;
 mod recording;
 mod samples;
 mod schedule;
-mod spans;
 
 pub use warpsmith_core::driver::activity::{ActivityError, ActivitySource};
 pub use warpsmith_trace as trace;

@@ -22,3 +22,20 @@ pub(crate) fn kernel(info: &KernelInfo) -> String {
 pub(crate) fn line(site: &Location<'_>) -> String {
     format!("{}:{}", site.file(), site.line())
 }
+
+#[cfg(test)]
+mod tests {
+    use gpu_spec::{ConstArgument, TypeArgument};
+
+    use super::*;
+
+    #[test]
+    fn an_instance_is_named_as_it_was_written() {
+        let mut info = KernelInfo::new("kernels", "1.0.0", "axpy__f32_4", &[]);
+        assert_eq!(kernel(&info), "axpy__f32_4");
+        info.name = "axpy";
+        info.types = &[TypeArgument { parameter: "T", name: "f32" }];
+        info.consts = &[ConstArgument { parameter: "ITEMS", value: 4 }];
+        assert_eq!(kernel(&info), "axpy<f32, 4>");
+    }
+}

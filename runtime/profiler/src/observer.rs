@@ -5,8 +5,8 @@ use std::sync::Arc;
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::seam::{Ended, Observed, Observer, Operation};
 
-use crate::log::{Local, with_local};
 use crate::raw::{DriverIndex, Raw, Span, What};
+use crate::recording::log::{Local, with_local};
 use crate::recording::{Recording, address_of, nanoseconds};
 
 /// See the [module's documentation](self).

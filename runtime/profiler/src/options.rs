@@ -1,12 +1,7 @@
 //! [`ProfilerOptions`].
 
-use std::path::Path;
-
 use warpsmith_core::Device;
 use warpsmith_core::driver::activity::{ActivityOptions, ActivitySource};
-
-use crate::error::Result;
-use crate::profiler::{FileProfiler, Profiler};
 
 /// What is recorded, and how.
 ///
@@ -66,21 +61,5 @@ impl ProfilerOptions {
     pub fn samples_hz(mut self, hz: u32) -> Self {
         self.samples_hz = hz.min(100);
         self
-    }
-
-    /// Starts a profiler with these options, which keeps the trace in memory.
-    ///
-    /// # Errors
-    /// As [`Profiler::start`].
-    pub fn start(self) -> Result<Profiler> {
-        Profiler::start(self)
-    }
-
-    /// Starts a profiler with these options, which writes a file.
-    ///
-    /// # Errors
-    /// As [`Profiler::to_file`].
-    pub fn to_file(self, path: impl AsRef<Path>) -> Result<FileProfiler> {
-        FileProfiler::start(self, path.as_ref())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use warpsmith_ranges::{Listening, listen};
 use warpsmith_trace::{Device, Loss, Trace};
 
 use crate::error::{ProfilerError, Result};
+use crate::inlet;
 use crate::join::Joiner;
 use crate::observer::HostObserver;
 use crate::options::ProfilerOptions;
@@ -144,8 +145,26 @@ impl Profiler {
     }
 }
 
+impl ProfilerOptions {
+    /// Starts a profiler with these options, which keeps the trace in memory.
+    ///
+    /// # Errors
+    /// As [`Profiler::start`].
+    pub fn start(self) -> Result<Profiler> {
+        Profiler::start(self)
+    }
+
+    /// Starts a profiler with these options, which writes a file.
+    ///
+    /// # Errors
+    /// As [`Profiler::to_file`].
+    pub fn to_file(self, path: impl AsRef<Path>) -> Result<FileProfiler> {
+        FileProfiler::start(self, path.as_ref())
+    }
+}
+
 impl FileProfiler {
-    pub(crate) fn start(options: ProfilerOptions, path: &Path) -> Result<Self> {
+    fn start(options: ProfilerOptions, path: &Path) -> Result<Self> {
         let running = Running::start(options, || Output::file(path))?;
         Ok(Self { running, path: path.to_path_buf() })
     }
@@ -205,6 +224,7 @@ struct Running {
 
 struct Parts {
     recording: Arc<Recording>,
+    joiner: Arc<Mutex<Joiner>>,
     observation: Observation,
     listening: Listening,
     threads: Vec<JoinHandle<()>>,
@@ -231,7 +251,7 @@ impl Running {
         match started {
             Ok(parts) => Ok(Self { parts: Some(parts), process }),
             Err(error) => {
-                *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *lock(&CURRENT) = None;
                 RECORDING_IN.store(0, Ordering::Release);
                 Err(error)
             }
@@ -253,7 +273,7 @@ impl Running {
             return Err(ProfilerError::Forked);
         }
         let stopped = parts.stop(waits);
-        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&CURRENT) = None;
         RECORDING_IN.store(0, Ordering::Release);
         Ok(stopped)
     }
@@ -288,19 +308,19 @@ impl Parts {
             }
         }
         let streams = !matches!(output, Output::Memory(_));
-        let joiner = Joiner::new(output);
-        let recording = Recording::new(only, options.activity, joiner);
-        *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&recording));
+        let joiner = Arc::new(Mutex::new(Joiner::new(output)));
+        let recording = Recording::new(only, options.activity);
+        *lock(&CURRENT) = Some(Arc::clone(&recording));
         for driver in &drivers {
-            if let Err(error) = recording.add_driver(driver) {
+            if let Err(error) = inlet::start(&recording, driver) {
                 stop_drivers(&recording);
                 return Err(error);
             }
         }
-        describe(&recording);
+        describe(&recording, &joiner);
         let observation = observe(HostObserver(Arc::clone(&recording)));
         let listening = listen(RangeInlet(Arc::clone(&recording)));
-        let mut parts = Self { recording, observation, listening, threads: Vec::new() };
+        let mut parts = Self { recording, joiner, observation, listening, threads: Vec::new() };
         let spawned = parts.spawn(streams, options.samples_hz);
         if let Err(error) = spawned {
             // There is nothing in the output that could not be written.
@@ -312,9 +332,9 @@ impl Parts {
 
     /// Starts the threads.
     fn spawn(&mut self, streams: bool, samples_hz: u32) -> std::io::Result<()> {
-        let recording = Arc::clone(&self.recording);
+        let (recording, joiner) = (Arc::clone(&self.recording), Arc::clone(&self.joiner));
         let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        self.threads.push(name("warpsmith-profile").spawn(move || drain(&recording, streams))?);
+        self.threads.push(name("warpsmith-profile").spawn(move || drain(&recording, &joiner, streams))?);
         if samples_hz > 0 && !self.recording.is_simulated() {
             let recording = Arc::clone(&self.recording);
             self.threads
@@ -324,7 +344,7 @@ impl Parts {
     }
 
     fn stop(self, waits: bool) -> (Option<Trace>, Ended) {
-        let Self { recording, observation, listening, threads } = self;
+        let Self { recording, joiner, observation, listening, threads } = self;
         if waits {
             recording.synchronize();
         }
@@ -336,8 +356,8 @@ impl Parts {
                 recording.note("profiler", "a thread of it panicked".to_owned());
             }
         }
-        describe(&recording);
-        let mut joiner = recording.joiner();
+        describe(&recording, &joiner);
+        let mut joiner = lock(&joiner);
         joiner.settle(&recording, true);
         loss.dropped += recording.dropped_work.load(Ordering::Relaxed);
         let others = recording.dropped_others.load(Ordering::Relaxed);
@@ -345,7 +365,7 @@ impl Parts {
             let fact = format!("{others}, because the memory for records was used up; allow more");
             recording.note("host records dropped", fact);
         }
-        let mut facts = std::mem::take(&mut *recording.about.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut facts = std::mem::take(&mut *lock(&recording.about));
         facts.extend(about(&recording));
         let (finished, loss, records) = joiner.finish(facts, loss);
         match finished {
@@ -353,6 +373,10 @@ impl Parts {
             Err(error) => (None, (Err(error), loss, records)),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Facts that do not depend on what was recorded.
@@ -397,9 +421,9 @@ fn stop_drivers(recording: &Recording) -> Loss {
 }
 
 /// Describes the devices that are new.
-fn describe(recording: &Recording) {
+fn describe(recording: &Recording, joiner: &Mutex<Joiner>) {
     let open = open_devices();
-    let mut joiner = recording.joiner();
+    let mut joiner = lock(joiner);
     for recorded in recording.drivers() {
         for ordinal in 0..recorded.devices {
             let shown = recorded.first_ordinal + ordinal;
@@ -429,14 +453,14 @@ fn describe(recording: &Recording) {
 }
 
 /// Takes records from time to time: for a file always, else when their memory fills.
-fn drain(recording: &Recording, streams: bool) {
+fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
     while recording.sleep(if streams { PERIOD } else { Duration::from_secs(3600) }) {
         for recorded in recording.drivers() {
             // An error comes again when the driver stops.
             let _ = recorded.driver.activity_flush();
         }
-        describe(recording);
-        let mut joiner = recording.joiner();
+        describe(recording, joiner);
+        let mut joiner = lock(joiner);
         joiner.settle(recording, false);
         if streams {
             joiner.flush();
@@ -449,13 +473,13 @@ fn current() -> Option<Arc<Recording>> {
     if RECORDING_IN.load(Ordering::Acquire) != std::process::id() {
         return None;
     }
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    lock(&CURRENT).clone()
 }
 
 /// A driver of which a device is being opened.
 pub(crate) fn driver_opens(driver: &Arc<dyn Driver>) {
     if let Some(recording) = current()
-        && let Err(error) = recording.add_driver(driver)
+        && let Err(error) = inlet::start(&recording, driver)
     {
         recording.note("not recorded", format!("{}: {error}", driver.name()));
         tracing::error!("{error}");

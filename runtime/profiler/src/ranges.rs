@@ -5,9 +5,9 @@ use std::sync::Arc;
 use warpsmith_ranges::{self as ranges, Event, Kind, Label, Listener, Misuse};
 use warpsmith_trace::{Name, Payload};
 
-use crate::log::{Local, with_local};
 use crate::raw::{Push, Raw};
 use crate::recording::Recording;
+use crate::recording::log::{Local, with_local};
 
 /// See the [module's documentation](self).
 pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);

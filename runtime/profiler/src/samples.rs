@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use warpsmith_core::Telemetry;
 use warpsmith_trace::CounterId;
 
-use crate::log::with_local;
 use crate::raw::Raw;
 use crate::recording::Recording;
+use crate::recording::log::with_local;
 
 /// The values of a device, with their names and units.
 fn values(telemetry: &Telemetry) -> [(&'static str, &'static str, Option<f64>); 5] {

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 use super::action::{Action, fault};
-use super::activity::{Ran, Recorder, Trail, real_now};
 use super::context::EmulatedContext;
+use super::recorder::{Ran, Recorder, Trail, real_now};
 use super::testing::Testing;
 use crate::{FaultKind, LaunchConfig};
 
@@ -39,6 +39,16 @@ pub enum SimulatedWork<'a> {
         /// Bytes that are set.
         bytes: u64,
     },
+}
+
+/// Records that an action ran.
+pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u64)) {
+    if let Action::Launch(call) = action {
+        let kernel = call.kernel();
+        ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
+    } else if let Some(transfer) = action.transfer() {
+        ran.transfer(device, transfer, times);
+    }
 }
 
 /// Says how many microseconds work takes.
@@ -150,7 +160,7 @@ impl Timeline {
         // SAFETY: passed on from the caller.
         unsafe { self.do_action(action, context) };
         if ran.is_recorded() {
-            ran.action(context.ordinal, action, (start, self.now_ns()));
+            record(ran, context.ordinal, action, (start, self.now_ns()));
         }
     }
 

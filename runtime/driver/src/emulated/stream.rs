@@ -15,13 +15,13 @@ use gpu_spec::KernelSpec;
 use warpsmith_emulator::check::{self, Enqueued};
 
 use super::action::{Action, fault};
-use super::activity::{Ran, Trail};
 use super::clock::Clock;
 use super::context::EmulatedContext;
 use super::control::Call;
 use super::control::Control;
 use super::graph::GraphRun;
 use super::race::{Place, Races};
+use super::recorder::{Ran, Trail};
 use super::schedule::Stepping;
 use super::simulated::Timeline;
 use super::touched::{Access, Touched};

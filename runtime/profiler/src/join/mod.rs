@@ -13,9 +13,11 @@
 //! | `operations` | operations of the runtime: calls, graphs, memory, waits |
 //! | `work` | calls of the driver, and the work that they enqueued |
 //! | `ranges` | ranges |
+//! | `spans` | the operations of a thread, to be found by time |
 
 mod operations;
 mod ranges;
+mod spans;
 mod work;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -24,12 +26,12 @@ use std::sync::Arc;
 
 use warpsmith_trace::{self as trace, Definitions, Library, Loss, Name, Record, StreamId, ThreadId};
 
-use crate::log::{Log, Taken};
+use self::spans::Spans;
 use crate::names;
 use crate::output::Output;
 use crate::raw::{Call, DriverIndex, Push, Raw, Span};
+use crate::recording::log::{Log, Taken};
 use crate::recording::{Recorded, Recording};
-use crate::spans::Spans;
 
 /// Rounds that work waits for the record of its call.
 const PATIENCE: u64 = 3;

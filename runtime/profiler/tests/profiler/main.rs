@@ -4,6 +4,8 @@
 mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod golden;
 mod misuse;
+mod ranges;
 mod records;
 mod rig;

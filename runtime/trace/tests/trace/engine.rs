@@ -132,3 +132,22 @@ fn engine_reads_json_too() {
     let answers = query("step.json", &chrome(&step()), &queries);
     assert_eq!(answers, [json!([]), json!([[14]]), json!([[5]])]);
 }
+
+/// The trace that the profiler makes of a program on the emulated device.
+#[test]
+#[ignore = "needs Node and Perfetto's engine: cargo xtask test installs them"]
+fn engine_reads_the_golden_trace_of_the_profiler() {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/profiler/golden.pftrace");
+    let work = "SELECT count(*) FROM slice WHERE category IN ('kernel', 'copy', 'memset')";
+    let without_flow = "SELECT count(*) FROM slice WHERE category IN ('kernel', 'copy', 'memset') \
+                        AND id NOT IN (SELECT slice_in FROM flow)";
+    let launches = "SELECT count(DISTINCT slice.id) FROM flow JOIN slice ON slice.id = flow.slice_out \
+                    WHERE slice.category = 'driver'";
+    let answers = query(
+        "golden.pftrace",
+        &std::fs::read(file).unwrap(),
+        &[FAULTS, work, without_flow, launches, KERNELS_BEFORE_LAUNCH],
+    );
+    // Two copies, three memsets and three kernels, of six calls: two launch a graph.
+    assert_eq!(answers, [json!([]), json!([[8]]), json!([[0]]), json!([[6]]), json!([[0]])]);
+}

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::action::fault;
-use super::super::activity::Ran;
 use super::super::context::EmulatedContext;
+use super::super::recorder::Ran;
 use super::super::simulated::Timeline;
 use super::super::stream::Mark;
 use super::super::touched::Touched;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use warpsmith_trace::Name;
 
+use super::Recording;
 use crate::raw::{DriverIndex, Raw};
-use crate::recording::Recording;
 
 /// Records of a chunk.
 const CHUNK: usize = 512;

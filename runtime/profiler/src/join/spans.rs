@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::join::Origin;
+use super::Origin;
 
 /// Operations around one, at most.
 const DEEPEST: usize = 64;

@@ -1,5 +1,7 @@
 //! [`Recording`]: what the parts of a running profiler share.
 
+pub(crate) mod log;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -7,14 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use gpu_spec::KernelSpec;
 use warpsmith_core::driver::Driver;
-use warpsmith_core::driver::activity::{ActivityOptions, ActivityStarted};
+use warpsmith_core::driver::activity::ActivityOptions;
 use warpsmith_core::seam::open_devices;
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
+use self::log::{CHUNK_BYTES, Log};
 use crate::error::{ProfilerError, Result};
-use crate::inlet::Inlet;
-use crate::join::Joiner;
-use crate::log::{CHUNK_BYTES, Log};
+
 use crate::raw::{DriverIndex, Raw};
 
 /// A driver that is recorded.
@@ -45,7 +46,6 @@ pub(crate) struct Recording {
     /// Records of work, and others, that were dropped because the memory was used up.
     pub(crate) dropped_work: AtomicU64,
     pub(crate) dropped_others: AtomicU64,
-    joiner: Mutex<Joiner>,
     /// Facts about the recording, for [`Definitions::about`].
     pub(crate) about: Mutex<Vec<(String, String)>>,
     stopping: AtomicBool,
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Recording {
-    pub(crate) fn new(only: Vec<Arc<dyn Driver>>, activity: ActivityOptions, joiner: Joiner) -> Arc<Self> {
+    pub(crate) fn new(only: Vec<Arc<dyn Driver>>, activity: ActivityOptions) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -72,7 +72,6 @@ impl Recording {
             held: AtomicUsize::new(0),
             dropped_work: AtomicU64::new(0),
             dropped_others: AtomicU64::new(0),
-            joiner: Mutex::new(joiner),
             about: Mutex::default(),
             stopping: AtomicBool::new(false),
             wake: Default::default(),
@@ -113,38 +112,22 @@ impl Recording {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
 
-    /// Records a driver from now on, unless it is recorded already or is not to be.
-    pub(crate) fn add_driver(self: &Arc<Self>, driver: &Arc<dyn Driver>) -> Result<()> {
+    /// Adds a driver that is recorded from now on, unless it is there already or is not to be recorded.
+    pub(crate) fn add_driver(&self, driver: &Arc<dyn Driver>) -> Result<Option<DriverIndex>> {
         if !self.wants(driver) || self.driver_at(address_of(driver)).is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let is_simulated = driver.activity_is_simulated();
         if *self.simulated.get_or_init(|| is_simulated) != is_simulated {
             return Err(ProfilerError::MixedClocks);
         }
-        let failed = |error| ProfilerError::Driver { driver: driver.name(), error };
-        let devices = driver.device_count().map_err(|error| failed(error.into()))?;
-        let index = {
-            let mut drivers = self.drivers.write().unwrap_or_else(PoisonError::into_inner);
-            let first_ordinal = drivers.last().map_or(0, |last| last.first_ordinal + last.devices);
-            drivers.push(Recorded { driver: Arc::clone(driver), first_ordinal, devices });
-            drivers.len() - 1
-        };
-        let inlet = Arc::new(Inlet::new(Arc::clone(self), index as DriverIndex));
-        match driver.activity_start(&self.activity, inlet) {
-            Ok(ActivityStarted { source, without_cupti }) => {
-                self.note(&format!("{} records", driver.name()), source);
-                if let Some(error) = without_cupti {
-                    self.note("without CUPTI", error.to_string());
-                }
-                Ok(())
-            }
-            Err(error) => {
-                // The host's part is recorded all the same.
-                self.note(&format!("{} records", driver.name()), format!("none: {error}"));
-                Err(failed(error))
-            }
-        }
+        let devices = driver
+            .device_count()
+            .map_err(|error| ProfilerError::Driver { driver: driver.name(), error: error.into() })?;
+        let mut drivers = self.drivers.write().unwrap_or_else(PoisonError::into_inner);
+        let first_ordinal = drivers.last().map_or(0, |last| last.first_ordinal + last.devices);
+        drivers.push(Recorded { driver: Arc::clone(driver), first_ordinal, devices });
+        Ok(Some((drivers.len() - 1) as DriverIndex))
     }
 
     /// Notes a fact about the recording.
@@ -211,10 +194,6 @@ impl Recording {
     pub(crate) fn dropped(&self, raw: &Raw) {
         let count = if raw.is_work() { &self.dropped_work } else { &self.dropped_others };
         count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn joiner(&self) -> MutexGuard<'_, Joiner> {
-        lock(&self.joiner)
     }
 
     pub(crate) fn wake(&self) {

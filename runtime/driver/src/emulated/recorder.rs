@@ -1,0 +1,246 @@
+//! [`Recorder`]: the records of a driver on their way to the sink.
+//!
+//! Every record goes to the sink at once, on the thread that makes it. Work that was enqueued before the recording began is not
+//! recorded.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::LaunchConfig;
+use crate::activity::{
+    Activity, ActivityError, ActivityPlace, ActivityResult, ActivitySink, ActivityTransfer, ActivityWait,
+};
+
+thread_local! {
+    /// The correlation of the call that this thread makes; 0 outside of calls, and where nothing records.
+    static CORRELATION: Cell<u64> = const { Cell::new(0) };
+    /// The parts of the program that this thread is in, the innermost last.
+    static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Nanoseconds since 1970.
+pub(super) fn real_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// How many recordings were started.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread by the system's number.
+fn thread() -> u64 {
+    thread_local! {
+        static NUMBER: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+    // In a forked process the same thread has another number, and nothing records before it starts to itself.
+    let started = STARTED.load(Ordering::Relaxed);
+    match NUMBER.get() {
+        (number, at) if at == started => number,
+        _ => {
+            let number = system_thread();
+            NUMBER.set((number, started));
+            number
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn system_thread() -> u64 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn system_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The recorder of a driver.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    on: AtomicBool,
+    recording: RwLock<Option<Arc<Recording>>>,
+}
+
+impl Recorder {
+    /// One relaxed load.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn recording(&self) -> Option<Arc<Recording>> {
+        self.recording.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn start(&self, sink: Arc<dyn ActivitySink>) -> ActivityResult<()> {
+        let mut recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
+        if recording.is_some() {
+            return Err(ActivityError::Recording);
+        }
+        *recording = Some(Arc::new(Recording { sink: RwLock::new(Some(sink)), calls: AtomicU64::new(0) }));
+        STARTED.fetch_add(1, Ordering::Relaxed);
+        self.on.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        self.on.store(false, Ordering::Relaxed);
+        let recording = self.recording.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(recording) = recording {
+            // Records that are being made hold the lock.
+            let sink = recording.sink.write().unwrap_or_else(PoisonError::into_inner).take();
+            drop(sink);
+        }
+    }
+
+    /// What ties the work that this thread enqueues now to its call.
+    pub(super) fn trail(&self) -> Option<Trail> {
+        let correlation = CORRELATION.get();
+        if correlation == 0 { None } else { Some(Trail { recording: self.recording()?, correlation }) }
+    }
+}
+
+/// One recording.
+pub(super) struct Recording {
+    /// `None` after its end.
+    sink: RwLock<Option<Arc<dyn ActivitySink>>>,
+    /// The last correlation.
+    calls: AtomicU64,
+}
+
+impl Recording {
+    pub(super) fn record(&self, activity: &Activity<'_>) {
+        if let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner) {
+            sink.record(activity);
+        }
+    }
+}
+
+impl Recording {
+    /// The correlation of another call, which this thread makes from now on, and that of the call around it.
+    pub(super) fn begin_call(&self) -> (u64, u64) {
+        let correlation = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        (correlation, CORRELATION.replace(correlation))
+    }
+
+    /// Records the call that this thread has made, within that with the correlation `around`.
+    pub(super) fn end_call(&self, correlation: u64, around: u64, (start, end): (u64, u64), function: &str) {
+        CORRELATION.set(around);
+        self.record(&Activity::Call { start, end, thread: thread(), correlation, function });
+        // A call at the end of the process is outside of all parts: its thread has none any more.
+        let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
+        if let Some(id) = part {
+            self.record(&Activity::Inside { correlation, id });
+        }
+    }
+}
+
+/// This thread is in a part of the program from now on.
+pub(super) fn push_part(id: u64) {
+    let _ = PARTS.try_with(|parts| parts.borrow_mut().push(id));
+}
+
+/// It left the part that it was in last.
+pub(super) fn pop_part() {
+    let _ = PARTS.try_with(|parts| parts.borrow_mut().pop());
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+/// The recording of a piece of work, and the call that enqueued it.
+#[derive(Debug)]
+pub(super) struct Trail {
+    recording: Arc<Recording>,
+    correlation: u64,
+}
+
+/// Where work runs that may be recorded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ran<'a> {
+    trail: Option<&'a Trail>,
+    stream: u32,
+    graph: u32,
+    node: u64,
+}
+
+impl<'a> Ran<'a> {
+    /// On a stream.
+    pub(super) fn new(trail: Option<&'a Trail>, stream: u32) -> Self {
+        Self { trail, stream, graph: 0, node: 0 }
+    }
+
+    /// As a node of an executable.
+    pub(super) fn in_graph(self, graph: u32) -> Self {
+        Self { graph, ..self }
+    }
+
+    pub(super) fn at_node(self, node: u64) -> Self {
+        Self { node, ..self }
+    }
+
+    pub(super) fn is_recorded(self) -> bool {
+        self.trail.is_some()
+    }
+
+    fn place(self, device: u32) -> ActivityPlace {
+        let correlation = self.trail.map_or(0, |trail| trail.correlation);
+        ActivityPlace { device, stream: self.stream, correlation, graph: self.graph, node: self.node }
+    }
+
+    fn record(self, activity: &Activity<'_>) {
+        if let Some(trail) = self.trail {
+            trail.recording.record(activity);
+        }
+    }
+
+    /// A launch ran.
+    pub(super) fn kernel(
+        self,
+        device: u32,
+        (symbol, static_shared): (&str, u32),
+        config: &LaunchConfig,
+        (start, end): (u64, u64),
+    ) {
+        let LaunchConfig { grid, block, shared_bytes, .. } = *config;
+        self.record(&Activity::Kernel {
+            start,
+            end,
+            place: self.place(device),
+            symbol,
+            grid,
+            block,
+            registers: 0,
+            static_shared,
+            dynamic_shared: shared_bytes,
+        });
+    }
+
+    /// A copy or a memset ran.
+    pub(super) fn transfer(
+        self,
+        device: u32,
+        (kind, bytes): (ActivityTransfer, u64),
+        (start, end): (u64, u64),
+    ) {
+        self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
+    }
+
+    /// The host waited.
+    pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
+        self.record(&Activity::Wait { start, end, place: self.place(device), kind });
+    }
+
+    /// A stream waited for an event.
+    pub(super) fn waited(self, device: u32, (start, end): (u64, u64)) {
+        let (place, kind) = (self.place(device), ActivityWait::StreamForEvent);
+        self.record(&Activity::Wait { start, end, place, kind });
+    }
+}
