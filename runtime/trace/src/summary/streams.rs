@@ -189,15 +189,16 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
         }
         row.other += rest;
     }
-    (row.max_queue, row.average_queue) = queue(&lane.work, row.span);
+    let first = lane.work.first().map_or(0, |work| work.start);
+    (row.max_queue, row.average_queue) = queue(&lane.work, first, row.span);
     row
 }
 
-/// The longest queue, and the average one over a span.
-fn queue(work: &[&Work], span: u64) -> (u64, f64) {
+/// The longest queue, and the average one over the span from `first` on.
+fn queue(work: &[&Work], first: u64, span: u64) -> (u64, f64) {
     let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
     let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
-    let total: f64 = queued.iter().map(|(from, to)| (to - from) as f64).sum();
+    let total: f64 = queued.iter().map(|(from, to)| (to - from.max(&first)) as f64).sum();
     // What begins at a time has left the queue before what is launched then.
     let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);
     let mut changes: Vec<(u64, i64)> = changes.collect();

@@ -137,6 +137,17 @@ fn a_launch_bound_stream_waits_for_the_host() {
 }
 
 #[test]
+fn queues_count_from_the_first_work_on() {
+    let mut made = Made::new();
+    // Launched long before; one of them runs at once, three wait for 100, 200 and 300 ns of a span of 400.
+    for index in 0..4 {
+        made.kernel(index, 0, 10_000 + 100 * index, 10_100 + 100 * index, "work");
+    }
+    let stream = &made.summary().streams[0];
+    assert_eq!((stream.max_queue, stream.span, stream.average_queue), (4, 400, 1.5));
+}
+
+#[test]
 fn copies_beside_kernels_overlap() {
     let mut made = Made::new();
     made.kernel(0, 0, 100, 300, "work");
