@@ -384,7 +384,7 @@ impl fmt::Debug for Observation {
 
 /// An operation that has begun. It ends when this is dropped.
 #[must_use]
-pub(crate) struct Watch<'a>(Option<Box<Watching<'a>>>);
+pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
@@ -420,7 +420,7 @@ pub(crate) fn begin<'a>(
 fn begin_observed<'a>(
     device: &'a Device,
     what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
-) -> Option<Box<Watching<'a>>> {
+) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
         // Nothing can be done there, by observers neither.
@@ -430,7 +430,7 @@ fn begin_observed<'a>(
     let (stream, operation) = what();
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site: SITE.get() };
-    let watching = Box::new(Watching { observed, entries, succeeded: false });
+    let watching = Watching { observed, entries, succeeded: false };
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)
 }

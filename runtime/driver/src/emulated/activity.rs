@@ -10,9 +10,8 @@ use std::sync::atomic::Ordering;
 use super::EmulatedDriver;
 use super::control::Call;
 use super::graph::{Plan, PlanStep};
-use super::recorder::{Ran, Recording, pop_part, push_part, real_now};
+use super::recorder::{Ran, Trail, pop_part, push_part, real_now};
 use super::simulated::record;
-use super::stream::Queue;
 use crate::activity::{
     ActivityDriver, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink, ActivityStarted,
     ActivityWait,
@@ -23,9 +22,8 @@ use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 #[must_use]
 pub(super) struct Begun<'a> {
     driver: &'a EmulatedDriver,
-    recording: Arc<Recording>,
+    trail: Trail,
     call: Call,
-    correlation: u64,
     start: u64,
     /// The correlation of the call around it; 0 for none.
     around: u64,
@@ -35,7 +33,14 @@ impl Drop for Begun<'_> {
     #[cold]
     fn drop(&mut self) {
         let times = (self.start, self.driver.activity_clock());
-        self.recording.end_call(self.correlation, self.around, times, self.call.name());
+        self.trail.end_call(self.around, times, self.call.name());
+    }
+}
+
+impl Begun<'_> {
+    /// Work of the call on a stream.
+    fn ran(&self, stream: StreamHandle) -> Ran<'_> {
+        Ran::new(Some(&self.trail), stream.0 as u32)
     }
 }
 
@@ -61,9 +66,8 @@ impl EmulatedDriver {
     #[cold]
     #[inline(never)]
     fn called_recorded(&self, call: Call) -> Option<Begun<'_>> {
-        let recording = self.recorder.recording()?;
-        let ((correlation, around), start) = (recording.begin_call(), self.activity_clock());
-        Some(Begun { driver: self, recording, call, correlation, start, around })
+        let (trail, around) = self.recorder.begin_call()?;
+        Some(Begun { driver: self, trail, call, start: self.activity_clock(), around })
     }
 
     /// The host has waited for what was done at this simulated time.
@@ -94,22 +98,25 @@ impl EmulatedDriver {
     /// Records a launch that a driver without time accepts and does not run.
     pub(super) fn launched_idly(
         &self,
-        stream: StreamHandle,
+        called: &Begun<'_>,
+        place: (u32, StreamHandle),
         function: FunctionHandle,
         config: &LaunchConfig,
     ) {
-        let Some(trail) = self.recorder.trail() else { return };
         let Ok((kernel, _)) = self.code.kernel_of(Call::Launch, function) else { return };
-        let Ok(queue) = self.streams.get(Call::Launch, stream.0) else { return };
-        let (ran, now) = (Ran::new(Some(&trail), queue.number()), self.activity_clock());
-        ran.kernel(queue.context().ordinal, (kernel.symbol, kernel.static_shared), config, (now, now));
+        let kernel = (kernel.symbol, kernel.static_shared);
+        called.ran(place.1).kernel(place.0, kernel, config, (called.start, called.start));
     }
 
     /// As [`Self::launched_idly`], of a graph.
-    pub(super) fn graph_launched_idly(&self, queue: &Queue, graph: u32, plan: &Plan) {
-        let Some(trail) = self.recorder.trail() else { return };
-        let now = self.activity_clock();
-        nodes(plan, Ran::new(Some(&trail), queue.number()).in_graph(graph), queue.context().ordinal, now);
+    pub(super) fn graph_launched_idly(
+        &self,
+        called: &Begun<'_>,
+        (device, stream): (u32, StreamHandle),
+        graph: u32,
+        plan: &Plan,
+    ) {
+        nodes(plan, called.ran(stream).in_graph(graph), device, called.start);
     }
 }
 

@@ -142,12 +142,14 @@ unsafe impl CodeDriver for EmulatedDriver {
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()> {
-        let _called = self.called(Call::Launch);
+        let called = self.called(Call::Launch);
         let context = self.enter(Call::Launch, context)?;
         self.check_config(Call::Launch, function, config)?;
         if self.idle && !self.captures.holds(stream.0) {
             if self.time.is_none() && !self.races.is_on() {
-                self.launched_idly(stream, function, config);
+                if let Some(called) = &called {
+                    self.launched_idly(called, (context.ordinal, stream), function, config);
+                }
                 return Ok(());
             }
             let kernel = self.code.kernel_of(Call::Launch, function)?;

@@ -72,7 +72,7 @@ impl Recorder {
         self.on.load(Ordering::Relaxed)
     }
 
-    pub(super) fn recording(&self) -> Option<Arc<Recording>> {
+    fn recording(&self) -> Option<Arc<Recording>> {
         self.recording.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -97,6 +97,13 @@ impl Recorder {
         }
     }
 
+    /// Begins a call of this thread: what ties work to it, and the correlation of the call around it.
+    pub(super) fn begin_call(&self) -> Option<(Trail, u64)> {
+        let recording = self.recording()?;
+        let correlation = recording.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        Some((Trail { recording, correlation }, CORRELATION.replace(correlation)))
+    }
+
     /// What ties the work that this thread enqueues now to its call.
     pub(super) fn trail(&self) -> Option<Trail> {
         let correlation = CORRELATION.get();
@@ -105,7 +112,7 @@ impl Recorder {
 }
 
 /// One recording.
-pub(super) struct Recording {
+struct Recording {
     /// `None` after its end.
     sink: RwLock<Option<Arc<dyn ActivitySink>>>,
     /// The last correlation.
@@ -113,28 +120,9 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    pub(super) fn record(&self, activity: &Activity<'_>) {
+    fn record(&self, activity: &Activity<'_>) {
         if let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner) {
             sink.record(activity);
-        }
-    }
-}
-
-impl Recording {
-    /// The correlation of another call, which this thread makes from now on, and that of the call around it.
-    pub(super) fn begin_call(&self) -> (u64, u64) {
-        let correlation = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        (correlation, CORRELATION.replace(correlation))
-    }
-
-    /// Records the call that this thread has made, within that with the correlation `around`.
-    pub(super) fn end_call(&self, correlation: u64, around: u64, (start, end): (u64, u64), function: &str) {
-        CORRELATION.set(around);
-        self.record(&Activity::Call { start, end, thread: thread(), correlation, function });
-        // A call at the end of the process is outside of all parts: its thread has none any more.
-        let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
-        if let Some(id) = part {
-            self.record(&Activity::Inside { correlation, id });
         }
     }
 }
@@ -160,6 +148,21 @@ impl fmt::Debug for Recording {
 pub(super) struct Trail {
     recording: Arc<Recording>,
     correlation: u64,
+}
+
+impl Trail {
+    /// Records the call, which has ended, within that with the correlation `around`.
+    pub(super) fn end_call(&self, around: u64, (start, end): (u64, u64), function: &str) {
+        CORRELATION.set(around);
+        let Self { recording, correlation } = self;
+        let correlation = *correlation;
+        recording.record(&Activity::Call { start, end, thread: thread(), correlation, function });
+        // A call at the end of the process is outside of all parts: its thread has none any more.
+        let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
+        if let Some(id) = part {
+            recording.record(&Activity::Inside { correlation, id });
+        }
+    }
 }
 
 /// Where work runs that may be recorded.

@@ -20,10 +20,11 @@ mod ranges;
 mod spans;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashSet};
 use warpsmith_trace::{self as trace, Definitions, Library, Loss, Name, Record, StreamId, ThreadId};
 
 use self::spans::Spans;
@@ -93,6 +94,8 @@ pub(crate) struct Joiner {
     records: u64,
     names: HashMap<Name, Name>,
     kernels: HashMap<Name, Name>,
+    /// The names of launches of kernels, by the address of the spec.
+    launches: HashMap<usize, Name>,
     lines: HashMap<usize, Name>,
     memory: BTreeMap<u32, Memory>,
     blocks: u64,
@@ -115,25 +118,26 @@ impl Joiner {
         Self {
             output,
             error: None,
-            threads: HashMap::new(),
+            threads: HashMap::default(),
             calls: Vec::new(),
             work: Vec::new(),
-            origins: HashMap::new(),
+            origins: HashMap::default(),
             known: VecDeque::new(),
-            open_ops: HashSet::new(),
+            open_ops: HashSet::default(),
             loss: Loss::default(),
             records: 0,
-            names: HashMap::new(),
-            kernels: HashMap::new(),
-            lines: HashMap::new(),
+            names: HashMap::default(),
+            kernels: HashMap::default(),
+            launches: HashMap::default(),
+            lines: HashMap::default(),
             memory: BTreeMap::new(),
             blocks: 0,
-            captures: HashMap::new(),
-            graphs: HashMap::new(),
-            execs: HashMap::new(),
-            nodes: HashMap::new(),
-            samples: HashMap::new(),
-            started: HashMap::new(),
+            captures: HashMap::default(),
+            graphs: HashMap::default(),
+            execs: HashMap::default(),
+            nodes: HashMap::default(),
+            samples: HashMap::default(),
+            started: HashMap::default(),
             ended: Vec::new(),
             round: 0,
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use gpu_spec::KernelSpec;
+use warpsmith_core::launch::Source;
 use warpsmith_core::seam::{Awaited, CopyDirection, MemoryKind};
 use warpsmith_trace::{self as trace, GraphKind, Library, Name, Record, SyncKind, ThreadId, TransferKind};
 
@@ -107,28 +109,39 @@ impl Joiner {
             What::EventWait { on: Some(on), buffer: Some(_) } => self.wait(drivers, span, on, line),
             _ => {}
         }
-        let (name, library) = match span.what {
-            What::Launch { spec, .. } => (format!("launch {}", names::kernel(spec)), Library::Runtime),
-            What::Copy { direction, .. } => (transfer_kind(direction).name().to_owned(), Library::Runtime),
-            What::Memset { .. } => ("memset".to_owned(), Library::Runtime),
-            What::HostFunction => ("host function".to_owned(), Library::Runtime),
-            What::Extension { name } => (name.trim_end_matches("::{{closure}}").to_owned(), Library::Other),
-            What::EventRecord => ("record event".to_owned(), Library::Runtime),
-            What::EventWait { .. } => ("wait for event".to_owned(), Library::Runtime),
-            What::Synchronize(awaited) => (awaited_name(awaited).to_owned(), Library::Runtime),
-            What::Allocate { cached: false, .. } => ("allocate".to_owned(), Library::Runtime),
+        let library = if let What::Extension { .. } = span.what { Library::Other } else { Library::Runtime };
+        let name = match span.what {
+            What::Launch { spec, .. } => self.launch_name(spec),
+            What::Copy { direction, .. } => self.text(transfer_kind(direction).name()),
+            What::Memset { .. } => self.text("memset"),
+            What::HostFunction => self.text("host function"),
+            What::Extension { name } => self.text(name.trim_end_matches("::{{closure}}")),
+            What::EventRecord => self.text("record event"),
+            What::EventWait { .. } => self.text("wait for event"),
+            What::Synchronize(awaited) => self.text(awaited_name(awaited)),
+            What::Allocate { cached: false, .. } => self.text("allocate"),
             _ => return,
         };
         let detail = match span.what {
-            _ if !span.succeeded => "failed".to_owned(),
-            _ if span.is_capturing => "captured".to_owned(),
-            What::Launch { source, .. } => source.to_string(),
-            _ => String::new(),
+            _ if !span.succeeded => self.text("failed"),
+            _ if span.is_capturing => self.text("captured"),
+            What::Launch { source, .. } => self.text(source_text(source)),
+            _ => Name::NONE,
         };
-        let (name, detail) = (self.text(&name), self.text(&detail));
         let call =
             trace::Call { start, end, name, library, thread: thread_id, correlation: 0, range, line, detail };
         self.emit(Record::Call(call));
+    }
+
+    /// The name of a launch of a kernel.
+    fn launch_name(&mut self, spec: &'static KernelSpec) -> Name {
+        let key = std::ptr::from_ref(spec).addr();
+        if let Some(known) = self.launches.get(&key) {
+            return *known;
+        }
+        let name = self.text(&format!("launch {}", names::kernel(spec)));
+        self.launches.insert(key, name);
+        name
     }
 
     /// The capture that a stream takes part in: the one that began on it, or the only one of the driver.
@@ -219,5 +232,15 @@ fn awaited_name(awaited: Awaited) -> &'static str {
         Awaited::Device => SyncKind::Device.name(),
         Awaited::Stream => SyncKind::Stream.name(),
         Awaited::Event(_) => SyncKind::Event.name(),
+    }
+}
+
+/// How the configuration of a launch was chosen.
+fn source_text(source: Source) -> &'static str {
+    match source {
+        Source::Given => "configuration given",
+        Source::Heuristic => "configuration chosen from the properties of device and kernel",
+        Source::Tuned => "configuration tuned, from the store",
+        Source::Measured => "configuration measured by the adaptive launcher",
     }
 }

@@ -1,7 +1,6 @@
 //! Records of calls of the driver, and of the work that they enqueued.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use warpsmith_core::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
 use warpsmith_trace::{self as trace, Kernel, Library, Name, Record, Sync, SyncKind, Transfer, TransferKind};
 
@@ -168,7 +167,7 @@ impl Joiner {
 
     /// Finds where the nodes of executables were captured, by launches of which all nodes are there.
     pub(super) fn find_nodes(&mut self, ready: &[Raw]) {
-        let mut launches: HashMap<(DriverIndex, u64), Vec<u64>> = HashMap::new();
+        let mut launches: HashMap<(DriverIndex, u64), Vec<u64>> = HashMap::default();
         for raw in ready.iter().filter(|raw| raw.is_work()) {
             let (driver, place, ..) = placed(raw);
             if place.node != 0 {

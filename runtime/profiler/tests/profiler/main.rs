@@ -5,7 +5,12 @@ mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod golden;
+#[path = "../../benches/kernels/mod.rs"]
+mod kernels;
 mod misuse;
 mod ranges;
 mod records;
+mod records_on_gpu;
 mod rig;
+#[path = "../../../tests/common/under_test.rs"]
+mod under_test;

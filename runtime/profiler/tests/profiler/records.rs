@@ -2,7 +2,6 @@
 
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::{GraphKind, Library, SyncKind, Trace, TransferKind};
-use warpsmith_runtime::seam::Access;
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Graph, Launch, Stream};
 
 use crate::alone::only_alone;
@@ -29,7 +28,7 @@ fn a_launch_becomes_a_kernel_with_its_call_and_line() {
     assert_eq!(text(&trace, call.name), "launch");
     let around: Vec<_> = trace.calls.iter().filter(|call| call.library == Library::Runtime).collect();
     let launch = around.iter().find(|call| text(&trace, call.name).starts_with("launch ")).unwrap();
-    assert_eq!(text(&trace, launch.detail), "given");
+    assert_eq!(text(&trace, launch.detail), "configuration given");
     assert!(launch.start <= call.start && call.end <= launch.end);
     assert_eq!(trace.definitions.loss.recorded, 3, "a copy, a memset, a kernel");
     assert!(trace.summary().text(10).contains(kernel.function().spec().name));
@@ -128,7 +127,6 @@ fn work_of_a_library_has_its_name() {
     let of_library: Vec<_> = trace.calls.iter().filter(|call| call.library == Library::Other).collect();
     assert_eq!(of_library.len(), 1);
     assert_eq!(text(&trace, of_library[0].name), "blas::gemm");
-    assert_eq!(Access::Read, Access::Read);
 }
 
 #[test]

@@ -192,7 +192,7 @@ unsafe impl GraphDriver for EmulatedDriver {
         exec: GraphExecHandle,
         stream: StreamHandle,
     ) -> Result<()> {
-        let _called = self.called(Call::GraphLaunch);
+        let called = self.called(Call::GraphLaunch);
         let call = Call::GraphLaunch;
         self.enter(call, context)?;
         let executable = self.executables.get(call, exec.0)?;
@@ -206,7 +206,10 @@ unsafe impl GraphDriver for EmulatedDriver {
         }
         if self.idle && self.time.is_none() {
             let queue = self.streams.get(call, stream.0)?;
-            self.graph_launched_idly(&queue, exec.0 as u32, &program.plan);
+            if let Some(called) = &called {
+                let place = (queue.context().ordinal, stream);
+                self.graph_launched_idly(called, place, exec.0 as u32, &program.plan);
+            }
             return Ok(());
         }
         self.check_memory(call, &program.plan)?;
