@@ -18,9 +18,12 @@ use std::time::SystemTime;
 
 use gpu_spec::KernelSpec;
 
+use super::graph_nodes::{GraphNodes, Note, Notes};
 use super::source::Source;
 use super::{Device, fork};
-use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
+use crate::driver::{
+    EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, StreamHandle, host_function,
+};
 use crate::error::{PoolId, Result};
 
 /// Receives the operations of every device of the process: see [`observe`].
@@ -107,10 +110,17 @@ pub enum Operation<'a> {
         /// The executable; `None` before the end.
         exec: Option<GraphExecHandle>,
     },
+    /// Adds a node to a graph.
+    GraphAdd {
+        /// The graph.
+        graph: GraphHandle,
+    },
     /// Enqueues a graph.
     GraphLaunch {
         /// The executable.
         exec: GraphExecHandle,
+        /// What it does.
+        nodes: &'a Arc<GraphNodes>,
         /// Kernels of it, each in a configuration; not more than a message about a fault names.
         kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
@@ -390,6 +400,15 @@ struct Watching<'a> {
     observed: Observed<'a>,
     entries: Entries,
     succeeded: bool,
+    /// Of an operation that captures work.
+    note: Option<(Note, Arc<Notes>)>,
+}
+
+/// The stream of an operation.
+pub(crate) struct On {
+    pub stream: ObservedStream,
+    /// The notes of its capture.
+    pub notes: Option<Arc<Notes>>,
 }
 
 /// Reports an operation, for which `what` is called if an observer is registered. Without observers it costs a load and a
@@ -397,7 +416,7 @@ struct Watching<'a> {
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    what: impl FnOnce() -> (Option<On>, Operation<'a>),
     call: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
     let mut watch = begin(device, what);
@@ -408,10 +427,7 @@ pub(crate) fn around<'a, R, E>(
 
 /// Reports the beginning of an operation, for which `what` is called if an observer is registered.
 #[inline]
-pub(crate) fn begin<'a>(
-    device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
-) -> Watch<'a> {
+pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
 }
 
@@ -419,7 +435,7 @@ pub(crate) fn begin<'a>(
 #[inline(never)]
 fn begin_observed<'a>(
     device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    what: impl FnOnce() -> (Option<On>, Operation<'a>),
 ) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
@@ -427,12 +443,24 @@ fn begin_observed<'a>(
         return None;
     }
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-    let (stream, operation) = what();
+    let (on, operation) = what();
+    let (stream, notes) = on.map_or((None, None), |on| (Some(on.stream), on.notes));
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site: SITE.get() };
-    let watching = Watching { observed, entries, succeeded: false };
+    let site = SITE.get();
+    let note = notes.zip(stream).and_then(|(notes, stream)| {
+        let note = Note::begin(&operation, || tips(device, stream.handle))?;
+        Some((Note { operation: id, site, ..note }, notes))
+    });
+    let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site };
+    let watching = Watching { observed, entries, succeeded: false, note };
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)
+}
+
+/// The last nodes of a stream that is being captured; none where the capture is invalid.
+fn tips(device: &Device, stream: StreamHandle) -> Vec<NodeHandle> {
+    let (driver, context) = device.raw();
+    driver.capture_tips(context, stream).unwrap_or_default()
 }
 
 impl Watching<'_> {
@@ -445,8 +473,14 @@ impl Watching<'_> {
 
     #[cold]
     #[inline(never)]
-    fn end(self) {
+    fn end(mut self) {
         let ended = Ended { at: SystemTime::now(), succeeded: self.succeeded };
+        if let Some((mut note, notes)) = self.note.take()
+            && let Some(stream) = self.observed.stream
+        {
+            note.after = tips(self.observed.device, stream.handle);
+            notes.push(note);
+        }
         self.notify(|observer| observer.end(&self.observed, ended));
         // What is left of a removed observer may be dropped with the list.
         let Self { entries, .. } = self;
@@ -462,6 +496,12 @@ impl<'a> Watch<'a> {
     pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
         self.ended(result.is_ok());
         result
+    }
+
+    /// The operation's id, 0 without observers, and its source line.
+    #[inline]
+    pub fn noted(&self) -> (u64, Option<&'static Location<'static>>) {
+        self.0.as_ref().map_or((0, None), |watching| (watching.observed.id, watching.observed.site))
     }
 
     /// Notes whether the operation succeeded.

@@ -5,6 +5,7 @@ mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod golden;
+mod graph_nodes;
 #[path = "../../benches/kernels/mod.rs"]
 mod kernels;
 mod misuse;

@@ -204,6 +204,8 @@ fn a_graph_that_was_captured_before_is_recorded() {
     check(&trace);
     assert_eq!(text(&trace, trace.kernels[0].name), kernel.function().spec().name);
     assert_eq!(text(&trace, trace.kernels[0].line), format!("{}:{line}", file!()), "all that is known");
+    let fact = &trace.definitions.about["records of graph nodes without a place of capture"];
+    assert!(fact.starts_with("1 of work that was captured before the recording"), "{fact}");
 }
 
 #[test]
