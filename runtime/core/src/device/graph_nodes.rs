@@ -1,22 +1,22 @@
 //! [`GraphNodes`]: where the nodes of graphs were captured or added, for observers.
 //!
-//! While there is an observer, each operation that captures work notes the last nodes of its stream before and after
-//! ([`Notes`]). When the capture has ended, what lies between is what the operation became ([`attributed`]): one node, or for
+//! Each operation that captures work notes its source line and the last nodes of its stream before and after ([`Notes`]), also
+//! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became ([`attributed`]): one node, or for
 //! work of libraries any number. What is not between is of no operation, for example of code that calls CUDA itself.
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::fork;
 use super::observe::Operation;
 use crate::driver::{Edge, NodeHandle};
 
 /// The nodes of an executable graph, with those of the graphs within it.
 #[derive(Debug)]
 pub struct GraphNodes {
-    /// No other list of the process has it; 0 of a list that says nothing, since there was no observer when the executable was
-    /// made.
+    /// No other list of the process has it; 0 of a list that says nothing.
     pub id: u64,
     /// The executable's number in the driver's records; `None` where nothing was recorded when it was made.
     pub graph: Option<u32>,
@@ -112,6 +112,33 @@ impl Notes {
 
     pub fn take(&self) -> Vec<Note> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// While it lives, operations of all threads look whether they capture work.
+#[derive(Debug)]
+pub(crate) struct Noting(());
+
+/// The number of them. There is no lock, which a forked process might find held.
+static NOTING: AtomicUsize = AtomicUsize::new(0);
+
+impl Noting {
+    pub fn begin() -> Self {
+        NOTING.fetch_add(1, Ordering::SeqCst);
+        fork::set(fork::CAPTURED, true);
+        Self(())
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        if NOTING.fetch_sub(1, Ordering::SeqCst) == 1 {
+            fork::set(fork::CAPTURED, false);
+            // Another thread may have begun meanwhile. Of what it captured until here it is not known where.
+            if NOTING.load(Ordering::SeqCst) > 0 {
+                fork::set(fork::CAPTURED, true);
+            }
+        }
     }
 }
 

@@ -265,14 +265,20 @@ pub struct Site {
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The caller's source line is that of the operations on this thread, for [observers](Observed::site), until the result is
-/// dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. Without observers it is a
-/// load and a branch.
+/// The caller's source line is that of the operations on this thread, for [observers](Observed::site) and for what is captured,
+/// until the result is dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. While
+/// nobody observes and nothing is captured it is a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
     let is_noted = fork::is_observed() && note_site(Location::caller());
     Site { is_noted, _of_thread: PhantomData }
+}
+
+/// As [`site`], of what adds to a graph, which keeps the line whether or not there are observers.
+#[track_caller]
+pub(crate) fn site_of_node() -> Site {
+    Site { is_noted: note_site(Location::caller()), _of_thread: PhantomData }
 }
 
 /// Whether the line was noted.
@@ -349,7 +355,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
     let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
     how(&mut list);
-    fork::set_observed(!list.is_empty());
+    fork::set(fork::OBSERVED, !list.is_empty());
     let before = entries.replace(list.into());
     drop(entries);
     drop(before);
@@ -398,7 +404,8 @@ pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
-    entries: Entries,
+    /// `None` without observers.
+    entries: Option<Entries>,
     succeeded: bool,
     /// Of an operation that captures work.
     note: Option<(Note, Arc<Notes>)>,
@@ -442,15 +449,19 @@ fn begin_observed<'a>(
         // Nothing can be done there, by observers neither.
         return None;
     }
-    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let entries = entries.filter(|entries| !entries.is_empty());
     let (on, operation) = what();
     let (stream, notes) = on.map_or((None, None), |on| (Some(on.stream), on.notes));
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let id = if entries.is_some() { NEXT.fetch_add(1, Ordering::Relaxed) } else { 0 };
     let site = SITE.get();
     let note = notes.zip(stream).and_then(|(notes, stream)| {
         let note = Note::begin(&operation, || tips(device, stream.handle))?;
         Some((Note { operation: id, site, ..note }, notes))
     });
+    if entries.is_none() && note.is_none() {
+        return None;
+    }
     let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site };
     let watching = Watching { observed, entries, succeeded: false, note };
     watching.notify(|observer| observer.begin(&watching.observed));
@@ -466,8 +477,9 @@ fn tips(device: &Device, stream: StreamHandle) -> Vec<NodeHandle> {
 impl Watching<'_> {
     /// Calls all observers.
     fn notify(&self, call: impl Fn(&dyn Observer)) {
+        let Some(entries) = &self.entries else { return };
         CALLING.set(true);
-        host_function::inside(|| self.entries.iter().for_each(|entry| entry.call(&call)));
+        host_function::inside(|| entries.iter().for_each(|entry| entry.call(&call)));
         CALLING.set(false);
     }
 
@@ -499,9 +511,8 @@ impl<'a> Watch<'a> {
     }
 
     /// The operation's id, 0 without observers, and its source line.
-    #[inline]
     pub fn noted(&self) -> (u64, Option<&'static Location<'static>>) {
-        self.0.as_ref().map_or((0, None), |watching| (watching.observed.id, watching.observed.site))
+        (self.0.as_ref().map_or(0, |watching| watching.observed.id), SITE.get())
     }
 
     /// Notes whether the operation succeeded.

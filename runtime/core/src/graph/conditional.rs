@@ -1,7 +1,7 @@
 //! Parts of a graph that run or not, or again and again, by a number that its kernels set.
 
 use super::{Graph, Node};
-use crate::device::observe::site;
+use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
@@ -64,7 +64,7 @@ impl Graph {
     /// also for a body with conditions. The part may be there then, and be empty.
     #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
@@ -75,7 +75,7 @@ impl Graph {
     /// As [`Self::add_if`].
     #[track_caller]
     pub fn add_if_else(&mut self, condition: &Condition, then: &Graph, otherwise: &Graph) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::IfElse, &[then, otherwise])
     }
 
@@ -89,7 +89,7 @@ impl Graph {
     /// As [`Self::add_if`].
     #[track_caller]
     pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
@@ -100,7 +100,7 @@ impl Graph {
     /// As [`Self::add_if`]; there has to be a part.
     #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         // Memory has no room for more.
         let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)

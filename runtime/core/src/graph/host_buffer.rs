@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::nodes::copy_work;
 use super::{Graph, Node};
 use crate::device::Device;
-use crate::device::observe::{CopyDirection, site};
+use crate::device::observe::{CopyDirection, site, site_of_node};
 use crate::driver::{NodeWork, Place};
 use crate::error::{GraphError, Result};
 use crate::memory::capturing::CapturedUse;
@@ -221,7 +221,7 @@ impl Graph {
         target: impl Into<DeviceSliceMut<'t, T>>,
         after: &[Node],
     ) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         let target = target.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(target.device(), "the target")?;
@@ -241,7 +241,7 @@ impl Graph {
         target: &HostBuffer<T>,
         after: &[Node],
     ) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         let source = source.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(source.device(), "the source")?;

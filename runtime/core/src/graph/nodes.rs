@@ -10,7 +10,7 @@ use super::origins::{Origin, work_of};
 use super::{Graph, GraphExec};
 use crate::device::Device;
 use crate::device::graph_nodes::GraphWork;
-use crate::device::observe::{self, Operation, site};
+use crate::device::observe::{self, Operation, site_of_node};
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::Uses;
@@ -254,7 +254,7 @@ impl Graph {
         args: A,
         after: &[Node],
     ) -> Result<KernelNode<K>> {
-        let _site = site();
+        let _site = site_of_node();
         // SAFETY: as for `TypedKernel::launch`.
         unsafe { self.add_kernel_unsafe(kernel, launch, args, after) }
     }
@@ -274,7 +274,7 @@ impl Graph {
         args: A,
         after: &[Node],
     ) -> Result<KernelNode<K>> {
-        let _site = site();
+        let _site = site_of_node();
         let function = kernel.function();
         let device = self.device.clone();
         let prepared = |function: &Function, config, args: &[*const c_void], uses: &Uses<'_>| {
@@ -300,7 +300,7 @@ impl Graph {
         target: impl Into<DeviceSliceMut<'t, T>>,
         after: &[Node],
     ) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         let (source, target) = (source.into(), target.into());
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(source.device(), "the source")?;
@@ -327,7 +327,7 @@ impl Graph {
         value: u8,
         after: &[Node],
     ) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         let target = target.into();
         self.check_device(target.device(), "the buffer")?;
         let part = target.used();
@@ -350,7 +350,7 @@ impl Graph {
         function: impl Fn() + Send + Sync + 'static,
         after: &[Node],
     ) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         let function = GraphFunction::new(function);
         self.content.add_function(Arc::clone(&function));
         // SAFETY: it uses no memory of a device; the content, which executables take over, keeps the function.
@@ -363,7 +363,7 @@ impl Graph {
     /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         // SAFETY: it does nothing.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
@@ -379,7 +379,7 @@ impl Graph {
     /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; whatever the driver reports.
     #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
-        let _site = site();
+        let _site = site_of_node();
         self.check_device(&child.device, "the other graph")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();

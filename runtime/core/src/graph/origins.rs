@@ -1,7 +1,7 @@
 //! [`Origins`]: where the nodes of a graph come from, for observers of its launches.
 //!
-//! It is known of nodes that were captured or added while there was an observer, and follows them where the driver copies them:
-//! into clones, children, and bodies of conditions. A copy has its nodes in the order of the original; one that differs in what
+//! It is known of nodes that were captured or added through the runtime, and follows them where the driver copies them: into
+//! clones, children, and bodies of conditions. A copy has its nodes in the order of the original; one that differs in what
 //! a node does is not followed.
 
 use std::collections::HashMap;
@@ -74,7 +74,7 @@ impl Origins {
 
     /// Whether anything is known.
     fn is_known(&self) -> bool {
-        self.nodes.iter().any(|(.., origin)| origin.operation != 0)
+        self.nodes.iter().any(|(.., origin)| origin.operation != 0 || origin.site.is_some())
     }
 
     /// A node was added.

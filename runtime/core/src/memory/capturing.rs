@@ -20,7 +20,7 @@ use super::graph_resource::GraphResource;
 use super::statistics::PoolId;
 use super::storage::{BufferUse, Kind};
 use super::usage::{Access, Usage, Waits};
-use crate::device::graph_nodes::{Note, Notes};
+use crate::device::graph_nodes::{Note, Notes, Noting};
 use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
@@ -86,6 +86,7 @@ struct State {
     hooks: LaunchHooks,
     kernels: Vec<Launched>,
     ended: bool,
+    noting: Option<Noting>,
 }
 
 // SAFETY: the addresses are only keys; each entry keeps its memory alive.
@@ -155,6 +156,7 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     let capturing = Arc::new(Capturing { pool, invalidation, notes, state: Mutex::default() });
     let watch = stream.watch(|| Operation::CaptureBegin);
     let mut state = capturing.lock();
+    state.noting = Some(Noting::begin());
     let begun = capturing
         .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode));
     drop(state);

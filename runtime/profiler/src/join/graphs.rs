@@ -18,8 +18,11 @@ pub(super) struct Graphs {
     known: VecDeque<u64>,
     /// The lists of nodes, by their numbers.
     lists: HashMap<u64, Nodes>,
-    /// Pieces of work of which nothing saw the capture, and those that do not fit what was captured.
+    /// Records of nodes that were captured before the recording.
+    early: u64,
+    /// Those of which nothing saw the capture.
     unseen: u64,
+    /// Those that do not fit what was captured.
     unfit: u64,
 }
 
@@ -39,17 +42,20 @@ impl Graphs {
     /// What is to be said of nodes whose place is not known.
     pub(super) fn facts(&self) -> Vec<(String, String)> {
         let causes = [
-            (self.unseen, "was captured before the recording, or by code that it does not see"),
-            (self.unfit, "does not fit what was captured"),
+            (self.early, "captured before the recording: range of the launch, line of the capture"),
+            (self.unseen, "captured by code that is not recorded: range and line of the launch"),
+            (
+                self.unfit,
+                "not identified, as they do not fit what was captured: range and line of the launch",
+            ),
         ];
         let known = causes.into_iter().filter(|(count, _)| *count > 0);
-        let texts: Vec<String> =
-            known.map(|(count, cause)| format!("{count} of work that {cause}")).collect();
+        let texts: Vec<String> = known.map(|(count, cause)| format!("{count} {cause}")).collect();
         if texts.is_empty() {
-            return Vec::new();
+            Vec::new()
+        } else {
+            vec![("records of graph nodes".to_owned(), texts.join("; "))]
         }
-        let text = format!("{}; they have the range and line of their launch", texts.join(", "));
-        vec![("records of graph nodes without a place of capture".to_owned(), text)]
     }
 }
 
@@ -95,7 +101,7 @@ impl Joiner {
             let place = self.graphs.captured.get(&node.operation).copied();
             let place = place.or_else(|| {
                 let line = self.line(node.site);
-                (!line.is_none()).then_some(Place { line, range: 0 })
+                (!line.is_none()).then_some(Place { line, range: None })
             });
             Entry { part: node.part, number: node.number, work, place }
         });
@@ -110,8 +116,12 @@ impl Joiner {
         };
         match found {
             // Outside of ranges it was captured for the range in which it is launched.
-            Found::At(Place { line, range: 0 }) => return Origin { line, ..origin },
-            Found::At(Place { line, range }) => return Origin { line, range, ..origin },
+            Found::At(Place { line, range: Some(0) }) => return Origin { line, ..origin },
+            Found::At(Place { line, range: Some(range) }) => return Origin { line, range, ..origin },
+            Found::At(Place { line, range: None }) => {
+                self.graphs.early += 1;
+                return Origin { line, ..origin };
+            }
             Found::Unseen => self.graphs.unseen += 1,
             Found::Unfit => self.graphs.unfit += 1,
         }

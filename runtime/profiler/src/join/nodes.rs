@@ -33,11 +33,12 @@ pub(crate) enum Work {
     Unknown,
 }
 
-/// Where a node was captured or added; 0 for no range.
+/// Where a node was captured or added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place {
     pub(crate) line: Name,
-    pub(crate) range: u64,
+    /// 0 for none; `None` if that was before the recording.
+    pub(crate) range: Option<u64>,
 }
 
 /// A node of a list.
@@ -219,7 +220,7 @@ mod tests {
 
     /// A place whose range has this number.
     fn place(range: u64) -> Place {
-        Place { line: Name::NONE, range }
+        Place { line: Name::NONE, range: Some(range) }
     }
 
     /// Entries of a part whose numbers are 100, 101 and so on, and whose ranges begin with `range`.

@@ -26,7 +26,7 @@ impl Joiner {
         let nodes = if let What::GraphLaunch { nodes, .. } = span.what { nodes } else { 0 };
         let origin = Origin { line, range, op, nodes, is_seen: false };
         if span.is_capturing || matches!(span.what, What::GraphAdd) {
-            self.graphs.captured(span.id, Place { line, range });
+            self.graphs.captured(span.id, Place { line, range: Some(range) });
         }
         if let Some(thread) = self.threads.get_mut(&number) {
             let id = thread.id;

@@ -6,9 +6,11 @@ mod alone;
 mod common;
 mod golden;
 mod graph_nodes;
+mod graph_nodes_on_gpu;
 #[path = "../../benches/kernels/mod.rs"]
 mod kernels;
 mod misuse;
+mod node_programs;
 mod ranges;
 mod records;
 mod records_on_gpu;
