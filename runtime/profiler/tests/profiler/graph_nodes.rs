@@ -34,7 +34,7 @@ tests! {
     a_node_with_other_arguments_stays_where_it_was_added
     streams_and_threads_of_a_capture_have_their_own_places
     an_abandoned_capture_leaves_nothing
-    work_of_libraries_in_a_capture_does_not_shift_others
+    work_of_libraries_in_a_capture_has_its_line
     a_graph_captured_before_has_lines_and_says_so
     a_later_recording_knows_the_lines
 }
