@@ -1,6 +1,7 @@
 //! [`HostObserver`]: takes the operations of the runtime.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::seam::{Ended, Observed, Observer, Operation};
@@ -58,8 +59,9 @@ impl HostObserver {
                 for (spec, _) in kernels {
                     self.0.add_kernel(spec);
                 }
-                if local.known_nodes != nodes.id {
-                    local.known_nodes = nodes.id;
+                let known = (nodes.id, self.0.forgotten.load(Ordering::Relaxed));
+                if local.known_nodes != known && nodes.id != 0 {
+                    local.known_nodes = known;
                     self.0.add_nodes(nodes);
                 }
                 What::GraphLaunch { exec: exec.0, has_kernels: !kernels.is_empty(), nodes: nodes.id }

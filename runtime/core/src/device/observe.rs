@@ -462,7 +462,8 @@ fn begin_observed<'a>(
     if entries.is_none() && note.is_none() {
         return None;
     }
-    let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site };
+    let began = if entries.is_some() { SystemTime::now() } else { SystemTime::UNIX_EPOCH };
+    let observed = Observed { id, device, stream, operation, began, site };
     let watching = Watching { observed, entries, succeeded: false, note };
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)
@@ -486,7 +487,8 @@ impl Watching<'_> {
     #[cold]
     #[inline(never)]
     fn end(mut self) {
-        let ended = Ended { at: SystemTime::now(), succeeded: self.succeeded };
+        let at = if self.entries.is_some() { SystemTime::now() } else { SystemTime::UNIX_EPOCH };
+        let ended = Ended { at, succeeded: self.succeeded };
         if let Some((mut note, notes)) = self.note.take()
             && let Some(stream) = self.observed.stream
         {

@@ -266,6 +266,7 @@ impl Joiner {
             calls.iter().for_each(|call| self.call(recording, call, origin));
         }
         self.end_started(recording);
+        self.take_lists(recording);
         if is_last {
             self.end_own_calls(recording);
         }

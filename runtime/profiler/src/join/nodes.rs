@@ -9,6 +9,7 @@
 //! different places, it is not known where the nodes were captured: no place is better than a wrong one.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry as MapEntry;
 
 use foldhash::{HashMap, HashSet};
 use warpsmith_trace::Name;
@@ -79,7 +80,7 @@ pub(crate) struct Nodes {
 #[derive(Debug, Default)]
 struct Group {
     /// By the lower half.
-    seen: BTreeMap<u32, Seen>,
+    seen: HashMap<u32, Seen>,
     /// One number was seen with different work.
     is_broken: bool,
     /// Whether more was seen than the answers are of.
@@ -104,29 +105,35 @@ impl Nodes {
     pub(crate) fn see(&mut self, node: u64, seen: Seen) {
         let (upper, lower) = halves(node);
         let group = self.groups.entry(upper).or_default();
-        match group.seen.insert(lower, seen) {
-            None => group.is_new = true,
-            Some(before) if before != seen => (group.is_broken, group.is_new) = (true, true),
-            Some(_) => {}
+        match group.seen.entry(lower) {
+            MapEntry::Vacant(new) => {
+                new.insert(seen);
+                group.is_new = true;
+            }
+            MapEntry::Occupied(before) if *before.get() != seen && !group.is_broken => {
+                (group.is_broken, group.is_new) = (true, true);
+            }
+            MapEntry::Occupied(_) => {}
         }
     }
 
     /// The answer for a node that was [seen](Self::see).
     pub(crate) fn find(&mut self, node: u64) -> Found {
         let (upper, lower) = halves(node);
-        if self.groups.get(&upper).is_some_and(|group| group.is_new)
-            && let Some(mut group) = self.groups.remove(&upper)
-        {
-            group.is_new = false;
-            group.found = if group.is_broken { HashMap::default() } else { self.fit(upper, &group.seen) };
-            self.groups.insert(upper, group);
+        let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
+        if !group.is_new {
+            return group.found.get(&lower).copied().unwrap_or(Found::Unfit);
         }
-        let found = self.groups.get(&upper).and_then(|group| group.found.get(&lower));
-        found.copied().unwrap_or(Found::Unfit)
+        let mut group = std::mem::take(group);
+        group.is_new = false;
+        group.found = if group.is_broken { HashMap::default() } else { self.fit(upper, &group.seen) };
+        let found = group.found.get(&lower).copied();
+        self.groups.insert(upper, group);
+        found.unwrap_or(Found::Unfit)
     }
 
     /// The answers for all nodes of one upper half; none if nothing fits.
-    fn fit(&self, upper: u32, seen: &BTreeMap<u32, Seen>) -> HashMap<u32, Found> {
+    fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
         let by_number: Vec<_> = parts.iter().filter_map(|part| self.by_number(part, seen)).collect();
         if !by_number.is_empty() {
@@ -152,7 +159,7 @@ impl Nodes {
     }
 
     /// Each node is the entry with its number.
-    fn by_number(&self, part: &[&Entry], seen: &BTreeMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
+    fn by_number(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let mut numbered: HashMap<u32, &Entry> = HashMap::default();
         for entry in part {
             if numbered.insert(halves(entry.number?).1, entry).is_some() {
@@ -167,16 +174,15 @@ impl Nodes {
     }
 
     /// The entries are in the order of the nodes, all of which were seen.
-    fn by_order(&self, part: &[&Entry], seen: &BTreeMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
+    fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
         if entries.len() != seen.len() {
             return None;
         }
-        let fits = seen
-            .iter()
-            .zip(entries)
-            .map(|((lower, seen), entry)| self.is(entry.work, *seen).then(|| (*lower, found(entry))));
-        fits.collect()
+        let mut seen: Vec<(u32, Seen)> = seen.iter().map(|(lower, seen)| (*lower, *seen)).collect();
+        seen.sort_unstable_by_key(|(lower, _)| *lower);
+        let pairs = seen.into_iter().zip(entries);
+        pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
     }
 
     /// Whether a node that does this has such records. The driver may do copies and memsets by kernels of its own.

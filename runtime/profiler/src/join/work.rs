@@ -68,7 +68,7 @@ impl Joiner {
                 lists.push(list);
             }
         }
-        let incomplete = self.incomplete_lists(recording, &lists);
+        let incomplete = self.incomplete_lists(&lists);
         let (origins, round) = (&self.origins, self.round);
         self.work.retain(|(raw, since)| {
             let (driver, place, ..) = placed(raw);

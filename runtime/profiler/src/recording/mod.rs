@@ -41,8 +41,10 @@ pub(crate) struct Recording {
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
-    /// The nodes of executables that were launched, by the numbers of the lists.
-    nodes: Mutex<HashMap<u64, Arc<GraphNodes>>>,
+    /// The nodes of executables that were launched, until they are taken.
+    nodes: Mutex<Vec<Arc<GraphNodes>>>,
+    /// How often lists were forgotten that had been taken.
+    pub(crate) forgotten: AtomicU64,
     /// Bytes of chunks.
     held: AtomicUsize,
     /// Records of work, and others, that were dropped because the memory was used up.
@@ -72,6 +74,7 @@ impl Recording {
             counters: Mutex::default(),
             kernels: Mutex::default(),
             nodes: Mutex::default(),
+            forgotten: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             dropped_work: AtomicU64::new(0),
             dropped_others: AtomicU64::new(0),
@@ -175,11 +178,11 @@ impl Recording {
 
     /// Keeps the nodes of an executable that is launched.
     pub(crate) fn add_nodes(&self, nodes: &Arc<GraphNodes>) {
-        lock(&self.nodes).entry(nodes.id).or_insert_with(|| Arc::clone(nodes));
+        lock(&self.nodes).push(Arc::clone(nodes));
     }
 
-    pub(crate) fn nodes(&self, id: u64) -> Option<Arc<GraphNodes>> {
-        lock(&self.nodes).get(&id).cloned()
+    pub(crate) fn take_nodes(&self) -> Vec<Arc<GraphNodes>> {
+        std::mem::take(&mut *lock(&self.nodes))
     }
 
     /// Whether there is memory for another chunk. Wakes who takes records when a quarter is used.
