@@ -176,7 +176,9 @@ impl Nodes {
     /// The entries are in the order of the nodes, all of which were seen.
     fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
         let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
-        if entries.len() != seen.len() {
+        // The order between graphs is unknown.
+        let is_one = part.windows(2).all(|pair| pair[0].part == pair[1].part);
+        if entries.len() != seen.len() || !is_one {
             return None;
         }
         let mut seen: Vec<(u32, Seen)> = seen.iter().map(|(lower, seen)| (*lower, *seen)).collect();
@@ -383,5 +385,8 @@ mod tests {
         }
         let mut nodes = Nodes::new(Some(9), entries);
         assert_eq!(answers(&mut nodes, &[(6, Seen::Copy), (5, Seen::Copy)]), at([11, 1]));
+        let entries = [part(0, 1, &[Work::Copy]), part(1, 11, &[Work::Copy])].concat();
+        let mut nodes = Nodes::new(Some(9), without_numbers(entries));
+        assert_eq!(answers(&mut nodes, &[(6, Seen::Copy), (5, Seen::Copy)]), [Found::Unfit; 2]);
     }
 }
