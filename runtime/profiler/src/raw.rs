@@ -163,6 +163,11 @@ pub(crate) enum What {
 }
 
 impl Span {
+    /// Whether it captures work, or adds it to a graph.
+    pub(crate) fn captures(&self) -> bool {
+        self.is_capturing || matches!(self.what, What::GraphAdd)
+    }
+
     /// Whether there must be a record of what it enqueued.
     pub(crate) fn is_work(&self) -> bool {
         let enqueues = match self.what {

@@ -40,7 +40,7 @@ keys! {
     Line = "line", Bytes = "bytes", Peer = "peer", Detail = "detail", Event = "event", Id = "id", Parent = "parent",
     Category = "category", Colour = "colour", Payload = "payload", Stream = "stream", On = "waits for stream",
     Address = "address", Allocated = "allocated", Reserved = "reserved", Correlation = "correlation",
-    Duration = "duration",
+    Duration = "duration", Captured = "captured in",
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -217,6 +217,7 @@ impl Event {
                 put(Key::Node, Value::Uint(kernel.node));
                 put(Key::Range, Value::Uint(kernel.range));
                 put(Key::Line, Value::Text(kernel.line));
+                put(Key::Captured, Value::Text(kernel.captured_in));
                 put(Key::Bytes, Value::Uint(kernel.bytes));
             }
             Record::Transfer(transfer) => {
@@ -234,6 +235,7 @@ impl Event {
                 put(Key::Node, Value::Uint(transfer.node));
                 put(Key::Range, Value::Uint(transfer.range));
                 put(Key::Line, Value::Text(transfer.line));
+                put(Key::Captured, Value::Text(transfer.captured_in));
             }
             Record::Call(call) => {
                 event.category = match call.library {
@@ -354,6 +356,7 @@ impl Seen<'_> {
                 node: values.uint(Key::Node),
                 range,
                 line,
+                captured_in: values.name(Key::Captured),
                 bytes: values.uint(Key::Bytes),
             }),
             (category::COPY | category::MEMSET, Track::Stream(stream)) => Record::Transfer(Transfer {
@@ -368,6 +371,7 @@ impl Seen<'_> {
                 node: values.uint(Key::Node),
                 range,
                 line,
+                captured_in: values.name(Key::Captured),
             }),
             (
                 category::DRIVER | category::RUNTIME | category::LIBRARY | category::OVERHEAD,

@@ -33,8 +33,11 @@ pub struct Kernel {
     pub node: u64,
     /// The [`Range::id`] in which it was launched or captured; 0 for none.
     pub range: u64,
-    /// The source line of its launch, for example `src/main.rs:12`.
+    /// The source line of its launch, or for a node of a graph of its capture: `src/main.rs:12`.
     pub line: Name,
+    /// Of a node of a graph the names of the ranges in which it was captured or added, the outermost first, such as
+    /// `step > forward`.
+    pub captured_in: Name,
     /// Bytes it reads and writes in device memory at least; 0 when unknown.
     pub bytes: u64,
 }
@@ -110,6 +113,9 @@ pub struct Transfer {
     pub range: u64,
     /// The source line of the call.
     pub line: Name,
+    /// Of a node of a graph the names of the ranges in which it was captured or added, the outermost first, such as
+    /// `step > forward`.
+    pub captured_in: Name,
 }
 
 /// Which library a [`Call`] went to.

@@ -147,7 +147,7 @@ impl Joiner {
             let place = self.graphs.captured.get(&node.operation).copied();
             let place = place.or_else(|| {
                 let line = self.line(node.site);
-                (!line.is_none()).then_some(Place { line, range: None })
+                (!line.is_none()).then_some(Place { line, ..Place::default() })
             });
             NodeEntry { part: node.part, number: node.number, work, place }
         });
@@ -160,9 +160,11 @@ impl Joiner {
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
         match found {
             // Outside of ranges it was captured for the range in which it is launched.
-            Found::At(Place { line, range: Some(0) }) => return Origin { line, ..origin },
-            Found::At(Place { line, range: Some(range) }) => return Origin { line, range, ..origin },
-            Found::At(Place { line, range: None }) => {
+            Found::At(Place { line, range: Some(0), .. }) => return Origin { line, ..origin },
+            Found::At(Place { line, range: Some(range), ranges }) => {
+                return Origin { line, range, ranges, ..origin };
+            }
+            Found::At(Place { line, range: None, .. }) => {
                 self.graphs.early += 1;
                 return Origin { line, ..origin };
             }

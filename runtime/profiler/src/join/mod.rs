@@ -49,6 +49,8 @@ const ORIGINS: usize = 1 << 20;
 pub(crate) struct Origin {
     pub(crate) line: Name,
     pub(crate) range: u64,
+    /// Of captured work the names of the ranges, the outermost first.
+    ranges: Name,
     /// The operation; 0 for none.
     op: u64,
     /// The list of the nodes of the executable that was launched; 0 for none.
@@ -70,8 +72,9 @@ struct Thread {
     own_calls: Vec<Call>,
 }
 
-/// An operation with its thread, its range, and the calls in it that the thread recorded itself.
-type Operation = (u64, Span, u64, Vec<Call>);
+/// An operation with its thread, its range, the names of the ranges around what it captures, and the calls in it that the thread
+/// recorded itself.
+type Operation = (u64, Span, (u64, Name), Vec<Call>);
 
 /// The allocator of a device.
 #[derive(Debug, Default)]
@@ -179,6 +182,18 @@ impl Joiner {
         let known = self.definitions().names.intern(&text);
         self.names.insert(name, known);
         known
+    }
+
+    /// The names of nested ranges in one text.
+    fn path(&mut self, recording: &Recording, ranges: &[Name]) -> Name {
+        match ranges {
+            [] => Name::NONE,
+            [one] => self.name(recording, *one),
+            _ => {
+                let names: Vec<String> = ranges.iter().map(|name| recording.text(*name)).collect();
+                self.text(&names.join(" > "))
+            }
+        }
     }
 
     fn text(&mut self, text: &str) -> Name {
@@ -292,6 +307,10 @@ impl Joiner {
             Raw::Span(span) => {
                 let Some(thread) = self.threads.get_mut(&log.thread) else { return };
                 let range = thread.ranges.last().map_or(0, |range| range.id);
+                let around: Vec<Name> = match span.captures() {
+                    true => thread.ranges.iter().map(|range| range.name).collect(),
+                    false => Vec::new(),
+                };
                 let (mut inside, mut outside) = (Vec::new(), Vec::new());
                 for call in std::mem::take(&mut thread.own_calls) {
                     if span.start <= call.start && call.end <= span.end {
@@ -302,7 +321,8 @@ impl Joiner {
                         thread.own_calls.push(call);
                     }
                 }
-                spans.push((log.thread, span, range, inside));
+                let ranges = self.path(recording, &around);
+                spans.push((log.thread, span, (range, ranges), inside));
                 outside.iter().for_each(|call| self.call(recording, call, Origin::default()));
             }
             Raw::Call(call) if call.thread == log.thread => {

@@ -40,6 +40,8 @@ pub(crate) struct Place {
     pub(crate) line: Name,
     /// 0 for none; `None` if that was before the recording.
     pub(crate) range: Option<u64>,
+    /// The names of the ranges, the outermost first.
+    pub(crate) ranges: Name,
 }
 
 /// A node of a list.
@@ -228,7 +230,7 @@ mod tests {
 
     /// A place whose range has this number.
     fn place(range: u64) -> Place {
-        Place { line: Name::NONE, range: Some(range) }
+        Place { range: Some(range), ..Place::default() }
     }
 
     /// Entries of a part whose numbers are 100, 101 and so on, and whose ranges begin with `range`.

@@ -19,14 +19,14 @@ impl Joiner {
         drivers: &[Recorded],
         number: u64,
         span: &Span,
-        range: u64,
+        (range, ranges): (u64, Name),
     ) -> Origin {
         let line = self.line(span.site);
         let op = if span.is_work() { span.id } else { 0 };
         let nodes = if let What::GraphLaunch { nodes, .. } = span.what { nodes } else { 0 };
-        let origin = Origin { line, range, op, nodes, is_seen: false };
-        if span.is_capturing || matches!(span.what, What::GraphAdd) {
-            self.graphs.captured(span.id, Place { line, range: Some(range) });
+        let origin = Origin { line, range, ranges: Name::NONE, op, nodes, is_seen: false };
+        if span.captures() {
+            self.graphs.captured(span.id, Place { line, range: Some(range), ranges });
         }
         if let Some(thread) = self.threads.get_mut(&number) {
             let id = thread.id;

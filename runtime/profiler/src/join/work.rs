@@ -90,7 +90,7 @@ impl Joiner {
             let (driver, place, start, end) = placed(&raw);
             let origin = self.origin(driver, &place, raw.is_work());
             let key = if place.correlation == 0 { 0 } else { correlation((driver, place.correlation)) };
-            let Origin { line, range, .. } = origin;
+            let Origin { line, range, ranges: captured_in, .. } = origin;
             let ActivityPlace { graph, node, .. } = place;
             match raw {
                 Raw::Kernel { symbol, grid, block, registers, shared_static, shared_dynamic, .. } => {
@@ -111,6 +111,7 @@ impl Joiner {
                         node,
                         range,
                         line,
+                        captured_in,
                         bytes: 0,
                     }));
                 }
@@ -130,6 +131,7 @@ impl Joiner {
                         node,
                         range,
                         line,
+                        captured_in,
                     }));
                 }
                 Raw::Wait { kind, .. } => {

@@ -97,27 +97,33 @@ fn a_graph_launched_often_repeats_no_texts() {
 }
 
 #[test]
-fn a_file_has_the_places_too() {
+fn files_have_the_places_too() {
     only_alone!();
-    let (_, device, stream) = rig();
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-nodes-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let path = folder.join("trace.pftrace");
-    let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
-    let profiler = ProfilerOptions::default().device(&device).to_file(&path).unwrap();
-    let (sender, receiver) = mpsc::channel();
-    let line = line!() + 4;
-    // What was captured is long written when it is launched on another thread.
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let graph = Graph::capture(&stream, || stream.memset(&mut y, 1));
-            sender.send(graph.unwrap().instantiate().unwrap()).unwrap();
+    for name in ["trace.pftrace", "trace.json"] {
+        let (_, device, stream) = rig();
+        let path = folder.join(name);
+        let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
+        let profiler = ProfilerOptions::default().device(&device).to_file(&path).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let line = line!() + 6;
+        // What was captured is long written when it is launched on another thread.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let graph = Graph::capture(&stream, || {
+                    let (_outer, _inner) = (range!("outer"), range!("inner"));
+                    stream.memset(&mut y, 1)
+                });
+                sender.send(graph.unwrap().instantiate().unwrap()).unwrap();
+            });
         });
-    });
-    std::thread::sleep(std::time::Duration::from_millis(1200));
-    launch(&receiver.recv().unwrap(), &stream);
-    profiler.finish().unwrap();
-    let trace = Trace::read(&path).unwrap().trace;
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        launch(&receiver.recv().unwrap(), &stream);
+        profiler.finish().unwrap();
+        let trace = Trace::read(&path).unwrap().trace;
+        assert_eq!(origins(&trace), at([("inner", line)]));
+        assert_eq!(trace.text(trace.transfers[0].captured_in), "outer > inner");
+    }
     std::fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(origins(&trace), at([("launches", line)]));
 }

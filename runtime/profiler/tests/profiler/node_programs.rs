@@ -1,6 +1,6 @@
 //! Programs that launch graphs: in the trace each node has the range and the source line in which it was captured or added.
 
-use warpsmith_profiler::trace::Trace;
+use warpsmith_profiler::trace::{Trace, Transfer};
 use warpsmith_profiler::{ActivitySource, Profiler, ProfilerOptions};
 use warpsmith_ranges::range;
 use warpsmith_runtime::graph::CaptureMode;
@@ -94,6 +94,9 @@ pub fn captured_nodes_have_range_and_line_of_their_capture(rig: Rig) {
     let once = at([("outer", line + 2), ("inner", line + 5), ("launches", line + 8)]);
     assert_eq!(origins(&trace), again(&once, 3));
     assert!(unknown(&trace).is_none());
+    assert!(trace.kernels.iter().all(|kernel| text(&trace, kernel.captured_in) == "outer > inner"));
+    let outer = |copy: &&Transfer| text(&trace, copy.captured_in) == "outer";
+    assert_eq!(trace.transfers.iter().filter(outer).count(), 3, "those after its end are not of it");
     let summary = trace.summary();
     let row = |name: &str| summary.ranges.iter().find(|row| row.name == name).unwrap();
     let launches = ["outer", "inner", "launches"].map(|name| row(name).launches);

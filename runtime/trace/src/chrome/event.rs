@@ -189,7 +189,7 @@ object! {
         external = "External id": Loose, grid = "grid": Loose, block = "block": Loose,
         registers = "registers per thread": Loose, shared = "shared memory": Loose,
         shared_dynamic = "dynamic shared memory": Loose, graph = "graph id": Loose, node = "graph node id": Loose,
-        nodes = "nodes": Loose, bytes = "bytes": Loose, peer = "peer": Loose, line = "line": Loose,
+        nodes = "nodes": Loose, bytes = "bytes": Loose, peer = "peer": Loose, line = "line": Loose, captured = "captured in": Loose,
         detail = "detail": Loose, function = "function": Loose, event = "event": Loose, waited_event = "wait_on_cuda_event_id": Loose,
         parent = "parent": Loose, category = "category": Loose, colour = "colour": Loose, payload = "payload": Loose,
         on_device = "waits for device": Loose, on_stream = "waits for stream": Loose, address = "Addr": Loose,

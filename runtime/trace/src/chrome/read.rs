@@ -243,6 +243,7 @@ impl Reader<'_> {
         let text = event.name.text();
         let (process, thread) = place(event);
         let line = definitions.names.intern(arguments.line.text());
+        let captured_in = definitions.names.intern(arguments.captured.text());
         let correlation = arguments.correlation.uint().unwrap_or(0);
         let range = arguments.external.uint().unwrap_or(0);
         let graph = small(&arguments.graph);
@@ -264,6 +265,7 @@ impl Reader<'_> {
                 node: arguments.node.uint().unwrap_or(0),
                 range,
                 line,
+                captured_in,
                 bytes: arguments.bytes.uint().unwrap_or(0),
             }),
             category::COPY | category::MEMSET => Record::Transfer(Transfer {
@@ -281,6 +283,7 @@ impl Reader<'_> {
                 node: arguments.node.uint().unwrap_or(0),
                 range,
                 line,
+                captured_in,
             }),
             category::SYNC => Record::Sync(Sync {
                 start,

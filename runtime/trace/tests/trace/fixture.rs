@@ -74,6 +74,7 @@ pub fn step() -> Trace {
         node: 0,
         range: 2,
         line,
+        captured_in: Name::NONE,
     });
     trace.transfers.push(Transfer {
         start: at(15_000),
@@ -107,6 +108,7 @@ pub fn step() -> Trace {
         node: 0,
         range: 2,
         line,
+        captured_in: Name::NONE,
         bytes: 3 << 20,
     };
     trace.kernels.push(kernel(15_000, 20_000, saxpy, 12));
