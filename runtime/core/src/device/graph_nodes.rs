@@ -4,7 +4,6 @@
 //! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became ([`attributed`]): one node, or for
 //! work of libraries any number. What is not between is of no operation, for example of code that calls CUDA itself.
 
-use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -144,33 +143,38 @@ impl Drop for Noting {
 
 /// For each node of a captured graph the operation that it is of, by its place among the notes.
 pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Vec<Option<usize>> {
-    let places: HashMap<NodeHandle, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, at)).collect();
-    let mut earlier = vec![Vec::new(); nodes.len()];
-    for Edge { from, to, .. } in edges {
-        if let (Some(from), Some(to)) = (places.get(from), places.get(to)) {
-            earlier[*to].push(*from);
-        }
-    }
+    let mut places: Vec<(u64, usize)> = nodes.iter().enumerate().map(|(at, node)| (node.0, at)).collect();
+    places.sort_unstable();
+    let place = |node: NodeHandle| {
+        let found = places.binary_search_by_key(&node.0, |(node, _)| *node);
+        found.ok().map(|found| places[found].1)
+    };
+    // By the later node.
+    let both = |edge: &Edge| Some((place(edge.to)?, place(edge.from)?));
+    let mut edges: Vec<(usize, usize)> = edges.iter().filter_map(both).collect();
+    edges.sort_unstable();
     let mut is_seen = vec![false; nodes.len()];
+    let mut open = Vec::new();
     // The nodes that lead to these and were not seen before.
-    let mut new = |tips: &[NodeHandle]| {
-        let mut open: Vec<usize> = tips.iter().filter_map(|tip| places.get(tip).copied()).collect();
-        let mut found = Vec::new();
+    let mut new = |tips: &[NodeHandle], found: &mut Vec<usize>| {
+        found.clear();
+        open.extend(tips.iter().filter_map(|tip| place(*tip)));
         while let Some(node) = open.pop() {
             if !std::mem::replace(&mut is_seen[node], true) {
                 found.push(node);
-                open.extend(&earlier[node]);
+                let first = edges.partition_point(|(later, _)| *later < node);
+                let of_node = edges[first..].iter().take_while(|(later, _)| *later == node);
+                open.extend(of_node.map(|(_, earlier)| *earlier));
             }
         }
-        found
     };
-    let mut of = vec![None; nodes.len()];
+    let (mut of, mut found) = (vec![None; nodes.len()], Vec::new());
     for (at, note) in notes.iter().enumerate() {
-        new(&note.before);
-        let made = new(&note.after);
+        new(&note.before, &mut found);
+        new(&note.after, &mut found);
         // Two threads that capture on one stream see each other's nodes.
-        if made.len() == 1 || note.work == GraphWork::Unknown {
-            made.into_iter().for_each(|node| of[node] = Some(at));
+        if found.len() == 1 || note.work == GraphWork::Unknown {
+            found.iter().for_each(|node| of[*node] = Some(at));
         }
     }
     of
