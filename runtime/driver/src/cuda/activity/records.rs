@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffers::Filled;
-use super::library::{Cupti, status};
+use super::super::cupti::{Cupti, status};
 use crate::activity::{Activity, ActivityPlace, ActivitySink, ActivityTransfer, ActivityWait};
 
 /// `CUpti_ActivityKind`.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::buffers::Filled;
 use super::fake::{self, Kept, UNKNOWN_KIND};
-use super::library::Cupti;
+use super::super::cupti::Cupti;
 use super::records::{ContextDevices, ReadLoss, Reader, kind};
 use super::session::Session;
 use crate::Context;
