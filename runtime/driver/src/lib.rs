@@ -332,15 +332,7 @@ pub struct LibraryCalls {
 ///
 /// An error of a call promises nothing about work that was enqueued before it.
 pub unsafe trait Driver:
-    MemoryDriver
-    + StreamDriver
-    + CodeDriver
-    + GraphDriver
-    + ActivityDriver
-    + CounterDriver
-    + Send
-    + Sync
-    + Debug
+    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
 {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;

@@ -51,7 +51,9 @@ fn launches() -> Result<Option<u64>, String> {
         return Ok(Some(u64::MAX));
     }
     let number = value.parse().ok().filter(|number| *number > 0);
-    number.map(Some).ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
+    number
+        .map(Some)
+        .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
 fn start() {
@@ -61,9 +63,9 @@ fn start() {
             let reason = "hardware counters and a profile exclude each other; set one of the two";
             return eprintln!("warpsmith: {PROFILE} and {COUNTERS}: {reason}");
         }
-        (Some(path), None) => Profiler::to_file(&path)
-            .map(Started::Profiler)
-            .map_err(|error| format!("{PROFILE}: {error}")),
+        (Some(path), None) => {
+            Profiler::to_file(&path).map(Started::Profiler).map_err(|error| format!("{PROFILE}: {error}"))
+        }
         (None, Some(path)) => launches()
             .and_then(|launches| {
                 let options = CounterOptions::default();

@@ -6,6 +6,9 @@
 //! | `source` | the driver's counters, as the observer calls them |
 //! | `tally` | sums up by kernel |
 
+#[cfg(test)]
+#[path = "../../benches/kernels/mod.rs"]
+mod kernels;
 mod observer;
 mod source;
 mod tally;

@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use warpsmith_core::Device;
-use warpsmith_core::driver::counters::CounterResult;
+use warpsmith_core::driver::counters::{CounterError, CounterResult};
 use warpsmith_core::seam::{Ended, Observed, Observer, Operation, WeakDevice};
 use warpsmith_trace::counters::{CounterDevice, CounterReport};
 
@@ -165,14 +165,20 @@ impl Counting {
         Entry::Mine
     }
 
-    /// Ends the turn of an operation; what was counted in it.
-    fn leave(&self, operation: u64) -> Option<Option<Key>> {
+    /// What is counted of an operation, if it is its turn and it is counted.
+    fn counted(&self, operation: u64) -> Option<Key> {
         let mut turn = lock(&self.turn);
-        let is_mine = turn.holder.as_ref().is_some_and(|holder| holder.operation == operation);
-        let holder = if is_mine { turn.holder.take() } else { None };
-        drop(turn);
-        self.freed.notify_all();
-        holder.map(|holder| holder.counted)
+        turn.holder.as_mut().filter(|holder| holder.operation == operation)?.counted.take()
+    }
+
+    /// Ends the turn of an operation, if it is its turn.
+    fn leave(&self, operation: u64) {
+        let mut turn = lock(&self.turn);
+        if turn.holder.as_ref().is_some_and(|holder| holder.operation == operation) {
+            turn.holder = None;
+            drop(turn);
+            self.freed.notify_all();
+        }
     }
 
     /// Begins to count an operation, whose turn it is; why not, if it is not counted.
@@ -180,12 +186,25 @@ impl Counting {
         if lock(&self.tally).counted(key) >= self.launches {
             return Err(format!("over the limit of {} launches of a kernel", self.launches));
         }
-        // An error was kept for this and the next operations.
-        let _ = self.open(device);
-        if let Some(Opened::Failed(error)) = lock(&self.devices).get(&key_of(device)) {
-            return Err(error.clone());
+        self.prepared(device)?;
+        match self.source.begin(device) {
+            // The device was closed and opened again meanwhile.
+            Err(CounterError::Misuse(_)) => {
+                lock(&self.devices).remove(&key_of(device));
+                self.prepared(device)?;
+                self.source.begin(device).map_err(|error| error.to_string())
+            }
+            begun => begun.map_err(|error| error.to_string()),
         }
-        self.source.begin(device).map_err(|error| error.to_string())
+    }
+
+    /// Prepares a device unless it is; why it cannot be, also if that was found out before.
+    fn prepared(&self, device: &Device) -> Result<(), String> {
+        self.open(device).map_err(|error| error.to_string())?;
+        match lock(&self.devices).get(&key_of(device)) {
+            Some(Opened::Failed(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -212,7 +231,8 @@ impl CountingObserver {
         let (what, name) = match observed.operation {
             Operation::Launch { spec, .. } => (What::Kernel, names::kernel(spec)),
             Operation::GraphLaunch { .. } => {
-                let name = line.as_ref().map_or("graph".to_owned(), |line| format!("graph launched at {line}"));
+                let name =
+                    line.as_ref().map_or("graph".to_owned(), |line| format!("graph launched at {line}"));
                 (What::Several, name)
             }
             Operation::Extension { name } => (What::Several, name.to_owned()),
@@ -246,19 +266,16 @@ impl Observer for CountingObserver {
 
     fn end(&self, observed: &Observed<'_>, ended: Ended) {
         let counting = &*self.0;
-        let is_mine = |holder: &Holder| holder.operation == observed.id && holder.counted.is_some();
-        if lock(&counting.turn).holder.as_ref().is_some_and(is_mine) {
+        if let Some(key) = counting.counted(observed.id) {
             let counted = counting.source.end(observed.device);
-            let Some(Some(key)) = counting.leave(observed.id) else { return };
             let mut tally = lock(&counting.tally);
             match counted {
                 _ if !ended.succeeded => tally.leave_out(&key, "the call failed"),
                 Ok(counted) => tally.add(&key, &counted),
                 Err(error) => tally.leave_out(&key, &error.to_string()),
             }
-        } else {
-            counting.leave(observed.id);
         }
+        counting.leave(observed.id);
     }
 }
 

@@ -77,6 +77,7 @@ impl Values {
 impl Tally {
     /// Adds a device, and what is counted on it. Its ordinal stands for it: two drivers with counters are not known.
     pub(super) fn add_device(&mut self, device: CounterDevice, counters: Vec<Counter>) {
+        self.devices.retain(|(known, _)| known.device != device.device);
         self.devices.push((device, counters));
     }
 
@@ -203,8 +204,9 @@ fn stalls(known: &[(&Counter, &Values)]) -> Vec<Stall> {
     let cycles: Vec<(&str, f64)> = cycles.collect();
     let all: f64 = cycles.iter().map(|(_, cycles)| cycles).sum();
     let waits = cycles.into_iter().filter(|(reason, cycles)| *reason != SELECTED && *cycles > 0.0);
-    let mut stalls: Vec<Stall> =
-        waits.map(|(reason, cycles)| Stall { reason: reason.to_owned(), cycles, share: cycles / all }).collect();
+    let mut stalls: Vec<Stall> = waits
+        .map(|(reason, cycles)| Stall { reason: reason.to_owned(), cycles, share: cycles / all })
+        .collect();
     stalls.sort_by(|a, b| b.cycles.total_cmp(&a.cycles).then_with(|| a.reason.cmp(&b.reason)));
     stalls
 }

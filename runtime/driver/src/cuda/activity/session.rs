@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cudarc::driver::sys::CUcontext;
 
-use super::buffers::{self, HUB};
 use super::super::cupti::{self, Cupti, Subscriber, status};
+use super::buffers::{self, HUB};
 use super::records::{ContextDevices, ReadLoss, Reader, kind};
 use crate::Context;
 use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};

@@ -26,7 +26,9 @@ impl Calls {
             }
             status::MULTIPLE_SUBSCRIBERS => CounterError::InUse { by: self.cupti.other_subscriber() },
             status::HARDWARE_BUSY => in_use("another process or tool"),
-            status::OLD_PROFILER_INITIALIZED => in_use("code of this process, by CUPTI's older interface for events"),
+            status::OLD_PROFILER_INITIALIZED => {
+                in_use("code of this process, by CUPTI's older interface for events")
+            }
             status::VIRTUALIZED_DEVICE => device(Obstacle::VirtualGpu),
             status::CONFIDENTIAL_COMPUTING => device(Obstacle::ConfidentialComputing),
             status::MINING_PROCESSOR => device(Obstacle::MiningProcessor),

@@ -221,7 +221,8 @@ function!(availability, Availability, |_fake, given| {
 });
 function!(host_initialize, HostInitialize, |fake, given| {
     // SAFETY: the caller's pointers are valid; the image is that of `availability`.
-    let (chip, image) = unsafe { (CStr::from_ptr(given.chip), std::slice::from_raw_parts(given.availability, 4)) };
+    let (chip, image) =
+        unsafe { (CStr::from_ptr(given.chip), std::slice::from_raw_parts(given.availability, 4)) };
     assert_eq!((chip, image, given.kind), (fake.chip, &[0xAB; 4][..], RANGE_PROFILER));
     given.host = std::ptr::without_provenance_mut(HOST);
     fake.hosts += 1;

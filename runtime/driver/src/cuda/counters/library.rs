@@ -73,7 +73,9 @@ fn too_old(cupti: &Cupti, lacks: &str, cuda: i32) -> CounterError {
     let package = cupti::package(cuda.max(12_080));
     let name = cupti.name();
     CounterError::NoCupti {
-        reason: format!("{name} is too old: it lacks `{lacks}`, which came with CUDA 12.8; run `pip install '{package}'`"),
+        reason: format!(
+            "{name} is too old: it lacks `{lacks}`, which came with CUDA 12.8; run `pip install '{package}'`"
+        ),
     }
 }
 

@@ -42,8 +42,7 @@ impl Metrics {
         let mut params = HostInitialize::new();
         params.kind = RANGE_PROFILER;
         params.chip = chip.as_ptr();
-        params.availability =
-            if availability.is_empty() { std::ptr::null() } else { availability.as_ptr() };
+        params.availability = if availability.is_empty() { std::ptr::null() } else { availability.as_ptr() };
         // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
         let result = unsafe { (calls.functions.host_initialize)(&mut params) };
         let obstacle = |obstacle| CounterError::Device { device: calls.device, obstacle };

@@ -179,7 +179,8 @@ impl Session {
         }
         // SAFETY: the image has this many bytes.
         let image = unsafe { std::slice::from_raw_parts(image, self.image_bytes) };
-        let kernels = (0..params.ranges).map(|range| self.metrics.evaluate(image, range)).collect::<Result<_, _>>()?;
+        let kernels =
+            (0..params.ranges).map(|range| self.metrics.evaluate(image, range)).collect::<Result<_, _>>()?;
         Ok(Counted { kernels, dropped })
     }
 

@@ -163,7 +163,15 @@ fn obstacles_of_the_device_are_named() {
 #[test]
 fn refusals_of_cupti_name_the_remedy() {
     let cases: [(&'static str, u32, &[&str]); 9] = [
-        ("enable", 35, &["cuptiRangeProfilerEnable is not permitted", "NVreg_RestrictProfilingToAdminUsers=0", "CAP_SYS_ADMIN"]),
+        (
+            "enable",
+            35,
+            &[
+                "cuptiRangeProfilerEnable is not permitted",
+                "NVreg_RestrictProfilingToAdminUsers=0",
+                "CAP_SYS_ADMIN",
+            ],
+        ),
         ("availability", 40, &["is not permitted", "--cap-add SYS_ADMIN"]),
         ("enable", 26, &["in use by another process", "ncu", "dcgmi profile --pause"]),
         ("initialize", 39, &["in use by `CUPTI for other`"]),
