@@ -153,7 +153,7 @@ fn kernels_of_a_program_are_in_its_trace() {
 /// A report of a process that counted.
 const COUNTED: &str = r#"{"schema": 1, "about": {}, "devices": [], "operations": 3, "counted": 2, "dropped": 0,
     "not_counted": {"over the limit of 2 launches of a kernel": 1},
-    "kernels": [{"device": 0, "name": "axpy<f32>", "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6,
+    "kernels": [{"device": 0, "name": "axpy<f32>", "symbol": "axpy__f32", "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6,
         "written": 1e6, "of_peak": 0.625, "l2_hits": 0.5, "occupancy": 0.75, "tensor": null, "stalls": [], "metrics": {}}]}"#;
 
 /// Runs `warpsmith profile --counters OPTIONS sh -c SCRIPT`, where `count NUMBER` writes a report as a process with that number.
@@ -228,4 +228,26 @@ fn counters_of_the_emulated_device_are_refused() {
     let said = run.stderr();
     assert!(said.contains("nothing was counted: the emulated devices have no hardware counters"), "{said}");
     assert!(said.contains("count on a CUDA device, `cuda:0`") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn unusable_variables_are_named() {
+    let bench = ["bench", "copy", "--quick", "--sizes", "2^12", "--dtypes", "f32", "--device", "cpu"];
+    for (variables, words) in [
+        (
+            [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_PROFILE", "b.json")],
+            "exclude each other; set one of the two",
+        ),
+        (
+            [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_COUNTERS_LAUNCHES", "few")],
+            "WARPSMITH_COUNTERS_LAUNCHES=few is no number of launches; give one from 1 on, or `all`",
+        ),
+    ] {
+        let folder = folder();
+        let output = command(&folder, &bench).envs(variables).output().unwrap();
+        let run = Run { folder, output };
+        assert_eq!(run.code(), Some(0), "{}", run.stderr());
+        assert!(run.stderr().contains(words), "{words}: {}", run.stderr());
+        assert!(!run.folder.join("a.json").exists() && !run.folder.join("b.json").exists());
+    }
 }

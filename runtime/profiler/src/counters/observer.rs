@@ -228,8 +228,12 @@ impl CountingObserver {
             return None;
         }
         let line = observed.site.map(names::line);
+        let mut symbol = None;
         let (what, name) = match observed.operation {
-            Operation::Launch { spec, .. } => (What::Kernel, names::kernel(spec)),
+            Operation::Launch { spec, .. } => {
+                symbol = Some(spec.symbol);
+                (What::Kernel, names::kernel(spec))
+            }
             Operation::GraphLaunch { .. } => {
                 let name =
                     line.as_ref().map_or("graph".to_owned(), |line| format!("graph launched at {line}"));
@@ -238,7 +242,7 @@ impl CountingObserver {
             Operation::Extension { name } => (What::Several, name.to_owned()),
             _ => return None,
         };
-        Some(Key { device: device.1, what, name, line })
+        Some(Key { device: device.1, what, name, symbol, line })
     }
 }
 

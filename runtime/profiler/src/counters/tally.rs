@@ -24,6 +24,8 @@ pub(super) struct Key {
     pub(super) device: u32,
     pub(super) what: What,
     pub(super) name: String,
+    /// The symbol of a kernel.
+    pub(super) symbol: Option<&'static str>,
     /// The source line.
     pub(super) line: Option<String>,
 }
@@ -42,6 +44,7 @@ pub(super) struct Tally {
 /// What has one name.
 #[derive(Default)]
 struct Row {
+    symbol: Option<&'static str>,
     line: Option<String>,
     launches: u64,
     /// Operations that were counted.
@@ -88,6 +91,7 @@ impl Tally {
 
     fn row(&mut self, key: &Key, name: String) -> &mut Row {
         let row = self.rows.entry((key.device, name)).or_default();
+        row.symbol = key.symbol;
         row.line = row.line.take().or_else(|| key.line.clone());
         row
     }
@@ -175,6 +179,7 @@ impl Tally {
         let mut kernel = KernelCounters {
             device,
             name: name.to_owned(),
+            symbol: row.symbol.map(str::to_owned),
             line: row.line.clone(),
             launches: row.launches,
             counted: row.kernels,

@@ -152,7 +152,7 @@ fn counters_are_averages_by_kernel() {
     check(&report);
     assert_eq!(rows(&report), [("none", 3, 3), ("spin", 1, 1)], "copies are not counted");
     let (none, spin) = (&report.kernels[0], &report.kernels[1]);
-    assert_eq!(spin.line, Some(format!("{}:{line}", file!())));
+    assert_eq!((&spin.line, spin.symbol.as_deref()), (&Some(format!("{}:{line}", file!())), Some("spin")));
     assert_eq!(
         (none.time, none.read, none.occupancy, none.l2_hits),
         (Some(1002.0), Some(3e6), Some(0.5), None)

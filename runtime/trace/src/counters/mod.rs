@@ -72,6 +72,8 @@ pub struct KernelCounters {
     pub device: u32,
     /// The kernel; or the graph or call of a library in which it ran.
     pub name: String,
+    /// Its symbol in the GPU image, by which Nsight Compute names it; `None` of a graph or a call of a library.
+    pub symbol: Option<String>,
     /// The source line that launched it first, where it is known.
     pub line: Option<String>,
     /// How often it was launched.

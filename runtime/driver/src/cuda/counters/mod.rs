@@ -12,6 +12,8 @@ mod session;
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
+mod metrics_on_gpu;
+#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
