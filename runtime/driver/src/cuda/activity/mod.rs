@@ -26,8 +26,9 @@ use self::events::{Described, Events, Operation};
 use self::records::EXTERNAL_KIND;
 use self::session::Session;
 use super::context::permitted;
+use super::counters::sessions::is_open as counters_are_open;
 use super::cupti::{self, Cupti};
-use super::{CudaDriver, counters, module, stream_of};
+use super::{CudaDriver, module, stream_of};
 use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
     ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait,
@@ -237,7 +238,7 @@ impl ActivityDriver for CudaDriver {
         if recording.is_some() {
             return Err(ActivityError::Recording);
         }
-        if counters::is_open() {
+        if counters_are_open() {
             return Err(ActivityError::Counting);
         }
         stop_in_children();

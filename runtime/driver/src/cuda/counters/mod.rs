@@ -8,6 +8,7 @@ mod metrics;
 mod params;
 mod privilege;
 mod session;
+pub(super) mod sessions;
 
 #[cfg(test)]
 mod fake;
@@ -16,8 +17,7 @@ mod metrics_on_gpu;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::CUcontext;
 
@@ -29,28 +29,11 @@ use super::{CudaDriver, activity};
 use crate::Context;
 use crate::counters::{Counted, CounterDriver, CounterError, CounterResult, CounterSetup};
 
-type Sessions = HashMap<u64, Arc<Mutex<Session>>>;
-
-/// The sessions of the process, by context.
-static SESSIONS: Mutex<Option<Sessions>> = Mutex::new(None);
-
-fn sessions() -> MutexGuard<'static, Option<Sessions>> {
-    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether a context is counted on.
-pub(super) fn is_open() -> bool {
-    sessions().as_ref().is_some_and(|sessions| !sessions.is_empty())
-}
-
-fn is_open_on(context: Context) -> bool {
-    sessions().as_ref().is_some_and(|sessions| sessions.contains_key(&context.0))
-}
-
 /// Makes a context current, and does something with its session.
 fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>) -> CounterResult<R> {
-    let session = sessions().as_ref().and_then(|sessions| sessions.get(&context.0).cloned());
-    let Some(session) = session else { return Err(CounterError::Misuse("the device is not prepared")) };
+    let Some(session) = sessions::of(context) else {
+        return Err(CounterError::Misuse("the device is not prepared"));
+    };
     make_current(context)?;
     let _relaxed = RelaxedCapture::enter();
     work(&mut session.lock().unwrap_or_else(PoisonError::into_inner))
@@ -71,13 +54,13 @@ impl CudaDriver {
         let _relaxed = RelaxedCapture::enter();
         let session = Session::open(Calls { cupti, functions, device }, context.0 as CUcontext, handle)?;
         let setup = session.setup().clone();
-        sessions().get_or_insert_default().insert(context.0, Arc::new(Mutex::new(session)));
+        sessions::add(context, session);
         Ok(setup)
     }
 
     /// Before a context may go: its counters are released.
     pub(super) fn forget_counters(&self, ordinal: u32) {
-        if is_open()
+        if sessions::is_open()
             && let Some(context) = self.contexts.last_of(ordinal)
         {
             self.counters_close(context);
@@ -91,7 +74,7 @@ impl CounterDriver for CudaDriver {
         // Two that open the same context must not both find it closed.
         static OPENING: Mutex<()> = Mutex::new(());
         let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_open_on(context) {
+        if sessions::of(context).is_some() {
             return Err(CounterError::Misuse("the device is counted on already"));
         }
         activity::unless_recording(|| self.open_counters(context)).unwrap_or(Err(CounterError::Recording))
@@ -111,7 +94,7 @@ impl CounterDriver for CudaDriver {
         if self.can_count().is_err() {
             return;
         }
-        let session = sessions().as_mut().and_then(|sessions| sessions.remove(&context.0));
+        let session = sessions::remove(context);
         if session.is_some() && make_current(context).is_ok() {
             let _relaxed = RelaxedCapture::enter();
             drop(session);
