@@ -124,8 +124,16 @@ impl Origins {
         if nodes.len() != copies.len() {
             return Ok(());
         }
+        // Drivers keep the order. Some nodes are asked for; of children a driver may not know that.
+        let is_at = |(node, by_place): (&NodeHandle, &NodeHandle)| {
+            let copied = driver.graph_node_in_clone(context, *node, copy);
+            copied.map_or(true, |copied| copied == *by_place)
+        };
+        let middle = nodes.len() / 2;
+        let some = [0, middle, nodes.len().saturating_sub(1)].map(|at| nodes.get(at).zip(copies.get(at)));
+        let is_same = some.into_iter().flatten().all(is_at);
         for (node, by_place) in nodes.into_iter().zip(copies) {
-            let copied = driver.graph_node_in_clone(context, node, copy).unwrap_or(by_place);
+            let copied = if is_same { by_place } else { driver.graph_node_in_clone(context, node, copy)? };
             let (from, to) = (driver.graph_node(context, node)?, driver.graph_node(context, copied)?);
             let of_node = known.get(&node).copied();
             if let (NodeInfo::Child(from), NodeInfo::Child(to)) = (from, to) {
