@@ -1,8 +1,8 @@
 //! The observer seam: what a profiler sees of the runtime.
 //!
 //! Guarantees: each operation is reported at its beginning and at its end, on the thread that called, by one function
-//! ([`begin`]). While there is no observer, an operation pays one load and a branch that is predicted ([`around`]), and no time
-//! is taken.
+//! ([`begin`]). While there is no observer and nothing is captured, an operation pays one load and a branch that is predicted
+//! ([`around`]), and no time is taken. Captured work is [noted](super::graph_nodes) in any case, for observers that come later.
 //!
 //! Callbacks may come while locks of the runtime are held, so an observer must not use devices. Where it does, the runtime
 //! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), the driver is not called, and what needs a device to be dropped is dropped
