@@ -112,7 +112,7 @@ pub(crate) struct Span {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum What {
-    Launch { spec: &'static KernelSpec, source: Source },
+    Launch { spec: &'static KernelSpec, source: Source, bytes: u64 },
     GraphLaunch { exec: u64, has_kernels: bool },
     CaptureBegin,
     CaptureEnd { graph: u64, kernels: u32 },

@@ -44,6 +44,8 @@ const ORIGINS: usize = 1 << 20;
 pub(crate) struct Origin {
     pub(crate) line: Name,
     pub(crate) range: u64,
+    /// Bytes that a kernel moves; 0 when unknown.
+    bytes: u64,
     /// The operation; 0 for none.
     op: u64,
     /// The executable that was launched; 0 for none.
@@ -384,11 +386,8 @@ impl Joiner {
         definitions.about.extend(facts);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            Some(error) => {
-                // What can still be written is.
-                let _ = output.finish();
-                Err(error)
-            }
+            // An end after what is missing would be taken for that of a whole file.
+            Some(error) => Err(error),
             None => output.finish(),
         };
         (finished, loss, self.records)

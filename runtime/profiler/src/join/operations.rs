@@ -25,7 +25,8 @@ impl Joiner {
         let line = self.line(span);
         let op = if span.is_work() { span.id } else { 0 };
         let exec = if let What::GraphLaunch { exec, .. } = span.what { exec } else { 0 };
-        let origin = Origin { line, range, op, exec, is_seen: false };
+        let bytes = if let What::Launch { bytes, .. } = span.what { bytes } else { 0 };
+        let origin = Origin { line, range, bytes, op, exec, is_seen: false };
         if let Some(thread) = self.threads.get_mut(&number) {
             let id = thread.id;
             thread.spans.add(span.start, span.end, origin, self.round);

@@ -81,7 +81,7 @@ impl Joiner {
             let (driver, place, start, end) = placed(&raw);
             let origin = self.origin(driver, &place, raw.is_work());
             let key = if place.correlation == 0 { 0 } else { correlation((driver, place.correlation)) };
-            let Origin { line, range, .. } = origin;
+            let Origin { line, range, bytes, .. } = origin;
             let ActivityPlace { graph, node, .. } = place;
             match raw {
                 Raw::Kernel { symbol, grid, block, registers, shared_static, shared_dynamic, .. } => {
@@ -102,7 +102,7 @@ impl Joiner {
                         node,
                         range,
                         line,
-                        bytes: 0,
+                        bytes,
                     }));
                 }
                 Raw::Transfer { kind, bytes, .. } => {
@@ -162,7 +162,10 @@ impl Joiner {
             return origin;
         }
         let captured = self.nodes.get(&(driver, origin.exec)).and_then(|nodes| nodes.get(&place.node));
-        captured.map_or(origin, |captured| Origin { line: captured.line, range: captured.range, ..origin })
+        captured.map_or(origin, |captured| {
+            let Origin { line, range, bytes, .. } = *captured;
+            Origin { line, range, bytes, ..origin }
+        })
     }
 
     /// Finds where the nodes of executables were captured, by launches of which all nodes are there.
