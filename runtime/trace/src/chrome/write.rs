@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::{
-    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNCS, TRANSFERS, WAIT,
-    runtime_name,
+    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNC_STREAM, SYNCS,
+    TRANSFERS, WAIT, runtime_name,
 };
 use crate::definitions::{Definitions, StreamId, ThreadId};
 use crate::event::{Event, Key, Track, Value, Values};
@@ -283,7 +283,12 @@ impl<W: Write> ChromeWriter<W> {
         };
         if matches!(event.track, Track::Stream(_)) {
             put("device", &device)?;
-            put("stream", &stream)?;
+            // Holistic Trace Analysis takes all that has a stream for work of it.
+            let is_wait = matches!(record, Record::Sync(_));
+            put("stream", &if is_wait { -1 } else { stream })?;
+            if is_wait {
+                put(SYNC_STREAM, &stream)?;
+            }
         }
         if event.correlation != 0 {
             put("correlation", &event.correlation)?;
