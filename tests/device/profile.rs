@@ -68,6 +68,13 @@ fn nodes_of_graphs_have_their_bytes() {
         (0..3).try_for_each(|_| graph.launch(&stream))
     });
     assert_eq!(bytes(&summary, "axpy<"), 3 * 3 * BYTES);
+    let kernel = device().load(&test_kernels::IMAGE).unwrap().kernel::<relu_backward>().unwrap();
+    let mut graph = Graph::capture(&stream, || ops::axpy(&stream, 2.0, &x, &mut y)).unwrap();
+    graph.add_kernel(&kernel, Launch::auto(LEN), (&x, &mut y), &[]).unwrap();
+    let exec = graph.instantiate().unwrap();
+    let summary = profiled(|| exec.launch(&stream));
+    assert_eq!(bytes(&summary, "axpy<"), 3 * BYTES, "captured before the recording");
+    assert_eq!(bytes(&summary, "relu_backward"), 3 * BYTES, "added before the recording");
 }
 
 #[test]

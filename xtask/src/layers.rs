@@ -20,9 +20,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "error",
             "library_paths",
-            "activity",
             "check",
             "graph",
+            "activity",
             "memory",
             "code",
             "telemetry",

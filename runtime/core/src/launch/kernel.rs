@@ -468,7 +468,7 @@ impl Function {
 /// # Safety
 /// There is one pointer for each machine parameter.
 #[cold]
-unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) -> u64 {
+pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) -> u64 {
     let Some(bytes) = spec.bytes else { return 0 };
     // SAFETY: passed on from the caller.
     match catch_unwind(|| unsafe { bytes(args.as_ptr()) }) {

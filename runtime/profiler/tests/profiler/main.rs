@@ -5,9 +5,12 @@ mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod golden;
+mod graph_nodes;
+mod graph_nodes_on_gpu;
 #[path = "../../benches/kernels/mod.rs"]
 mod kernels;
 mod misuse;
+mod node_programs;
 mod ranges;
 mod records;
 mod records_on_gpu;
