@@ -127,7 +127,8 @@ where
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_argmin<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
@@ -147,7 +148,8 @@ pub unsafe fn reduce_argmin<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_argmax<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],

@@ -16,7 +16,8 @@ use crate::tile::{lanes, with_lanes};
         U = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64
     ),
     consts(ITEMS = 2; VECTOR = 16),
-    launch_bounds(512)
+    launch_bounds(512),
+    bytes = src.bytes() + dst.bytes()
 )]
 pub fn cast<T: Scalar, U: Scalar, const ITEMS: usize, const VECTOR: usize>(
     src: &[T],
@@ -36,7 +37,8 @@ pub fn cast<T: Scalar, U: Scalar, const ITEMS: usize, const VECTOR: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 2; VECTOR = 16),
-    launch_bounds(512)
+    launch_bounds(512),
+    bytes = src.bytes() + dst.bytes()
 )]
 pub fn cast_to_bool<T: Scalar, const ITEMS: usize, const VECTOR: usize>(src: &[T], mut dst: DisjointMut<u8>) {
     let len = src.len().min(dst.len());

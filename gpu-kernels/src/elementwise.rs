@@ -19,7 +19,8 @@ fn widened<T: Float>(x: T, f: impl Fn(T::Accumulator) -> T::Accumulator) -> T {
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
-    launch_bounds(512)
+    launch_bounds(512),
+    bytes = x.bytes() + 2 * y.bytes()
 )]
 pub fn axpy<T: Float, const ITEMS: usize, const VECTOR: usize>(a: T, x: &[T], mut y: DisjointMut<T>) {
     let len = x.len().min(y.len());
@@ -35,7 +36,8 @@ pub fn axpy<T: Float, const ITEMS: usize, const VECTOR: usize>(a: T, x: &[T], mu
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 1, 4; VECTOR = 16),
-    launch_bounds(512)
+    launch_bounds(512),
+    bytes = x.bytes() + y.bytes() + out.bytes()
 )]
 pub fn add<T: Scalar, const ITEMS: usize, const VECTOR: usize>(x: &[T], y: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(y.len()).min(out.len());
@@ -50,7 +52,8 @@ pub fn add<T: Scalar, const ITEMS: usize, const VECTOR: usize>(x: &[T], y: &[T],
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 1, 4; VECTOR = 16),
-    launch_bounds(512)
+    launch_bounds(512),
+    bytes = x.bytes() + y.bytes() + out.bytes()
 )]
 pub fn mul<T: Scalar, const ITEMS: usize, const VECTOR: usize>(x: &[T], y: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(y.len()).min(out.len());
@@ -62,7 +65,12 @@ pub fn mul<T: Scalar, const ITEMS: usize, const VECTOR: usize>(x: &[T], y: &[T],
 }
 
 /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + y.bytes() + z.bytes() + out.bytes()
+)]
 pub fn fma<T: Float, const ITEMS: usize, const VECTOR: usize>(
     x: &[T],
     y: &[T],
@@ -78,7 +86,12 @@ pub fn fma<T: Float, const ITEMS: usize, const VECTOR: usize>(
 }
 
 /// `out[i] = max(x[i], 0)`; NaN stays NaN.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + out.bytes()
+)]
 pub fn relu<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(out.len());
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());
@@ -90,7 +103,12 @@ pub fn relu<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out:
 
 /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form, computed with `erfc` so that negative inputs
 /// keep their accuracy.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + out.bytes()
+)]
 pub fn gelu<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(out.len());
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());
@@ -101,7 +119,12 @@ pub fn gelu<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out:
 }
 
 /// `out[i] = 1 / (1 + exp(-x[i]))`.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + out.bytes()
+)]
 pub fn sigmoid<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(out.len());
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());
@@ -112,7 +135,12 @@ pub fn sigmoid<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut o
 }
 
 /// `out[i] = exp(x[i])`.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1, 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + out.bytes()
+)]
 pub fn exp<T: Float, const ITEMS: usize, const VECTOR: usize>(x: &[T], mut out: DisjointMut<T>) {
     let len = x.len().min(out.len());
     let (x, out) = (x.as_ptr(), out.as_mut_ptr());

@@ -9,7 +9,7 @@ use crate::tile::{lanes, with_lanes};
 ///
 /// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be filled
 /// through them, by passing the value's bits.
-#[kernel(types(T = u8, u16, u32, u64), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(types(T = u8, u16, u32, u64), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512), bytes = dst.bytes())]
 pub fn fill<T: Scalar, const ITEMS: usize, const VECTOR: usize>(value: T, mut dst: DisjointMut<T>) {
     let len = dst.len();
     let dst = dst.as_mut_ptr();

@@ -157,7 +157,8 @@ unsafe fn run<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
@@ -176,7 +177,8 @@ pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_prod<T: Summable, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
@@ -196,7 +198,8 @@ pub unsafe fn reduce_prod<T: Summable, const ITEMS: usize, const VECTOR: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_min<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
@@ -216,7 +219,8 @@ pub unsafe fn reduce_min<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1)
+    launch_bounds(512, 1),
+    bytes = input.bytes()
 )]
 pub unsafe fn reduce_max<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],

@@ -13,6 +13,10 @@ use crate::limits::LaunchBounds;
 /// array.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
+/// The bytes of device memory that a launch with these arguments reads and writes, as `#[kernel(bytes = …)]` says. `args` are
+/// those of a [`HostEntry`]; memory behind them is not read.
+pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
+
 /// One instance of a kernel: what to load, what to pass, and what it may not exceed.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelInfo {
@@ -64,6 +68,8 @@ pub struct KernelSpec {
     pub info: KernelInfo,
     /// The entry that the emulated device calls.
     pub entry: HostEntry,
+    /// The bytes that a launch moves, for its bandwidth in traces; `None` when the kernel does not say.
+    pub bytes: Option<BytesOfLaunch>,
 }
 
 impl core::ops::Deref for KernelSpec {
@@ -84,7 +90,7 @@ impl KernelSpec {
         params: &'static [ParamSpec],
         entry: HostEntry,
     ) -> Self {
-        Self { info: KernelInfo::new(package, version, symbol, params), entry }
+        Self { info: KernelInfo::new(package, version, symbol, params), entry, bytes: None }
     }
 }
 

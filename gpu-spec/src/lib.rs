@@ -26,8 +26,8 @@ pub mod shared;
 
 pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
-    AbiParam, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec, MachineParam, ParamKind,
-    ParamSpec, SafeKernel, TypeArgument,
+    AbiParam, BytesOfLaunch, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec,
+    MachineParam, ParamKind, ParamSpec, SafeKernel, TypeArgument,
 };
 pub use limits::{LaunchBounds, LaunchLimits};
 pub use mailbox::Mailbox;

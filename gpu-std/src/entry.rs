@@ -9,6 +9,8 @@ use crate::view::{Slice2, Slice3};
 pub use linkme;
 
 pub use crate::printf::*;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use crate::shape::{read_argument, read_optional_shape, read_shape};
 pub use bytemuck;
 use gpu_spec::SharedLen;
 pub use gpu_spec::{AbiParam, Claims, Extents2, Extents3, LaunchLimits};

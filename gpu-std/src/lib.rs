@@ -97,6 +97,8 @@ pub mod random;
 pub mod registry;
 pub mod scalar;
 mod sealed;
+#[cfg(not(target_arch = "nvptx64"))]
+mod shape;
 pub mod shared;
 pub mod thread;
 pub mod tile;
@@ -207,6 +209,8 @@ pub use gpu_macros::KernelValue;
 pub use gpu_macros::address_space;
 pub use indexed::Indexed;
 pub use per_block::PerBlock;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use shape::Shape;
 
 /// Makes a function a kernel, which a host can launch.
 ///
@@ -260,6 +264,12 @@ pub use per_block::PerBlock;
 /// - `no_panic`: it is a build error, with file and line, when a panic is left in the GPU code: a bounds check or an
 ///   assertion that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and where.
 ///   On the emulated device it changes nothing.
+/// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each as often as it
+///   has to be moved. Traces and their tables then have the kernel's bandwidth, and its share of the device's peak. The
+///   host computes the expression, an integer, from the arguments of a launch while a profiler records: a slice or view is
+///   a `Shape` there, with `len()`, `bytes()`, `width()`, `height()` and `depth()`; values and pointers are what they are,
+///   and generic parameters those of the instance: `bytes = n as usize * size_of::<T>()`. If it panics, the bytes of that
+///   launch are unknown.
 ///
 /// # What it makes
 ///

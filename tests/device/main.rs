@@ -7,5 +7,6 @@ mod common;
 mod faults;
 mod launch;
 mod ops;
+mod profile;
 mod ptx_facts;
 mod random;

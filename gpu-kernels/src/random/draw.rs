@@ -31,7 +31,7 @@ pub const WIDE_RANGE: u64 = 1 << 28;
 
 /// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, and
 /// `from` where that is `to`. f16 and bf16 are computed in f32 and rounded once more.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2))]
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2), bytes = out.bytes())]
 pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,
@@ -50,7 +50,7 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
 
 /// Fills `out` with normal numbers: `mean` + z `std`, rounded once, for z of mean 0 and variance 1. f16 and bf16 are
 /// computed in f32 and rounded once more.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,
@@ -67,7 +67,7 @@ pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usi
 
 /// Fills `out` with numbers of the exponential distribution: −ln(u) · `scale` for u in (0, 1], with the least number above 0
 /// for −ln(1).
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,
@@ -94,7 +94,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
 
 /// Fills `out` with integers from `low` on, below `low` + `range`: a word modulo `range`, of 32 bits for ranges below
 /// [`WIDE_RANGE`] and of 64 bits for others. A `range` of 0 writes nothing.
-#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,
@@ -121,7 +121,12 @@ pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
 }
 
 /// Fills `out` with 1 where a uniform number in (0, 1] is below `threshold`, and 0 elsewhere.
-#[kernel(types(T = u8, f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = u8, f32, f64, f16, bf16),
+    consts(ITEMS = 4; VECTOR = 16),
+    launch_bounds(512),
+    bytes = out.bytes()
+)]
 pub fn bernoulli<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,

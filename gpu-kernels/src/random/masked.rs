@@ -14,7 +14,12 @@ const CHUNK: usize = 4;
 ///
 /// Element i has word i % 4 of the first block of subsequence i / 4, so the mask depends on nothing but the seed and the
 /// offset, which advances by 4.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512))]
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + y.bytes() + mask.bytes()
+)]
 pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,

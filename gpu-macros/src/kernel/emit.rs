@@ -16,6 +16,7 @@ use super::forms::{Form, forms, length_name, marker_of, passed, types};
 use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::{Kind, Param, text};
+use super::traffic;
 
 /// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
@@ -401,6 +402,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
     let limits = limits::constant(kernel, instance);
     let static_shared = static_shared(kernel, instance);
+    let [bytes, bytes_function] = traffic::bytes(kernel, instance);
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
     let stack = match kernel.options.stack {
         None => quote!(::core::option::Option::None),
@@ -433,7 +435,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 dependent: #dependent,
             };
 
-            static __SPEC: ::gpu_std::KernelSpec = ::gpu_std::KernelSpec { info: __INFO, entry: __entry };
+            static __SPEC: ::gpu_std::KernelSpec =
+                ::gpu_std::KernelSpec { info: __INFO, entry: __entry, bytes: #bytes };
+
+            #bytes_function
 
             #[::gpu_std::__private::linkme::distributed_slice(::gpu_std::registry::KERNELS)]
             #[linkme(crate = ::gpu_std::__private::linkme)]

@@ -39,7 +39,7 @@ pub(crate) fn constant(kernel: &Kernel, instance: &Instance) -> TokenStream {
 }
 
 /// The const parameters as constants.
-fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
+pub(crate) fn constants(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let generics = &kernel.function.sig.generics;
     let of = |argument: &Argument| {
         let Argument::Const { parameter, value } = argument else { return None };

@@ -11,6 +11,7 @@ mod options;
 mod params;
 mod place;
 mod shared;
+mod traffic;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

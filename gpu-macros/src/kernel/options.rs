@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub cluster: Option<Vec<Expr>>,
     /// `arch = 90`; 0 when not given.
     pub arch: u32,
+    /// `bytes = x.bytes() + y.bytes()`: what a launch moves.
+    pub bytes: Option<Expr>,
     /// `stack = 16384`: bytes of stack that a thread needs.
     pub stack: Option<u32>,
     /// `cooperative`: its blocks wait for each other.
@@ -69,6 +71,10 @@ impl Parse for Options {
                 "block" => options.block = Some(sides(input, &name, 1024, "a block has 1 to 1024 threads")?),
                 "cluster" => options.cluster = Some(sides(input, &name, 16, "a cluster has 1 to 16 blocks")?),
                 "arch" => options.arch = arch(input)?,
+                "bytes" => {
+                    input.parse::<Token![=]>()?;
+                    options.bytes = Some(input.parse()?);
+                }
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
@@ -83,7 +89,7 @@ impl Parse for Options {
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
                              launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
-                             stack = 16384, cooperative, dependent and no_panic"
+                             stack = 16384, bytes = x.bytes(), cooperative, dependent and no_panic"
                         ),
                     ));
                 }

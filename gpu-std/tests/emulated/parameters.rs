@@ -3,7 +3,7 @@
 use crate::common::{Args, launch};
 use gpu_std::atomic::{Atomic, Ordering};
 use gpu_std::prelude::*;
-use gpu_std::{Instance, Kernel, SafeKernel, param};
+use gpu_std::{Extents2, Extents3, Instance, Kernel, SafeKernel, param};
 
 #[kernel(types(T = f32, u64))]
 fn add_optional<T: Scalar>(
@@ -158,4 +158,47 @@ where
 fn generic_code_launches_any_instance() {
     assert_eq!(bent(&[1.0_f32, 2.5, 3.0], 0.0), [2.0, 5.0, 6.0]);
     assert_eq!(bent(&[1, -2, 3], 0), [-1, 2, -3]);
+}
+
+#[kernel(
+    types(T = f32, u64),
+    consts(N = 2, 3),
+    bytes = N * x.bytes() + y.map_or(1, |y| y.bytes()) + plane.height() * plane.width() * size_of::<T>() + n as usize
+)]
+fn moving<T: Scalar, const N: usize>(
+    x: &[T],
+    y: Option<&[u16]>,
+    n: u32,
+    plane: Slice2<T>,
+    volume: DisjointMut3<u8>,
+) {
+    let _ = (x, y, n, plane, volume);
+}
+
+#[kernel(bytes = volume.bytes() + (n - 1) as usize)]
+fn moving_planes(n: u32, volume: DisjointMut3<u16>) {
+    let _ = (n, volume);
+}
+
+/// What a launch with these arguments moves.
+fn bytes_of<K: Kernel>(args: &Args) -> Option<u64> {
+    // SAFETY: the arguments are those of the kernel.
+    K::spec().bytes.map(|bytes| unsafe { bytes(args.pointers().as_ptr()) })
+}
+
+#[test]
+fn a_kernel_says_what_a_launch_moves() {
+    let nowhere = std::ptr::null::<u8>;
+    let args = |y: &[u16]| {
+        let args = Args::new().slice(&[1_u64; 5]);
+        let args = if y.is_empty() { args.value(nowhere()).value(0_usize) } else { args.slice(y) };
+        let plane = Extents2::new(6, 7, 100).unwrap();
+        let volume = Extents3::new([2, 3, 4], 10, 20).unwrap();
+        args.value(1000_u32).value(nowhere()).value(plane).value(nowhere()).value(volume)
+    };
+    assert_eq!(bytes_of::<moving<u64, 3>>(&args(&[])), Some(3 * 40 + 1 + 6 * 7 * 8 + 1000));
+    assert_eq!(bytes_of::<moving<f32, 2>>(&args(&[1; 9])), Some(2 * 20 + 18 + 6 * 7 * 4 + 1000));
+    let volume = Extents3::new([2, 3, 4], 10, 20).unwrap();
+    assert_eq!(bytes_of::<moving_planes>(&Args::new().value(3_u32).value(nowhere()).value(volume)), Some(50));
+    assert_eq!(bytes_of::<add_optional<f32>>(&Args::new()), None);
 }

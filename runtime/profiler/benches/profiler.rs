@@ -2,13 +2,17 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so that what
 //! recording adds to the host is seen. On a CUDA device the kernels are empty, or wait as long as they are asked to.
+//!
+//! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end, 25 million by default.
 
 mod kernels;
 
 use std::time::Instant;
 
+use warpsmith_profiler::trace::summary::Digest;
 use warpsmith_profiler::{ProfilerOptions, Written};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{Device, Graph, GraphExec, Launch, Stream};
 
 use self::kernels::{Empty, IMAGE, Spin};
@@ -91,11 +95,15 @@ impl Rig {
 }
 
 fn main() -> Result<()> {
+    if std::env::args().any(|argument| argument == "soak") {
+        return soak();
+    }
     // Cargo runs benches with this argument alone; tests do not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return Ok(());
     }
     let rig = Rig::new()?;
+    off(&rig)?;
     let before = rig.all()?;
     let profiler = ProfilerOptions::default().memory(4 << 30).start()?;
     let with = rig.all()?;
@@ -118,7 +126,81 @@ fn main() -> Result<()> {
         );
     }
     println!("{records} records joined in {:.2} s, {loss:?}", joined.as_secs_f64());
-    files(&rig)
+    files(&rig)?;
+    drop(rig);
+    // In a process of its own, whose memory is that of this alone.
+    let status = std::process::Command::new(std::env::current_exe()?).arg("soak").status()?;
+    if status.success() { Ok(()) } else { Err(format!("soak: {status}").into()) }
+}
+
+/// What a launch costs when nothing records: the question whether anything does is asked some more times in every second
+/// round, and the difference is that of so many questions.
+fn off(rig: &Rig) -> Result<()> {
+    /// Of a launch: for its source line, and for the operation.
+    const QUESTIONS: f64 = 2.0;
+    const MORE: usize = 64;
+    let launch = Launch::grid_block(1, 32);
+    let round = |more: usize| -> Result<f64> {
+        let begun = Instant::now();
+        for _ in 0..LAUNCHES / 10 {
+            (0..more).for_each(|_| drop(site()));
+            rig.empty.launch(&rig.stream, launch, ())?;
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / (LAUNCHES / 10) as f64)
+    };
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..30 {
+        without = without.min(round(0)?);
+        rig.stream.synchronize()?;
+        with = with.min(round(MORE)?);
+        rig.stream.synchronize()?;
+    }
+    let cost = (with - without) / MORE as f64 * QUESTIONS;
+    println!(
+        "off: {cost:.2} ns of a launch of {without:.1} ns (goal 1), ratio {:.4} (goal 0.99)",
+        (without - cost) / without
+    );
+    Ok(())
+}
+
+/// The records of many nodes, joined into a file in bounded memory: none is missing without being counted.
+fn soak() -> Result<()> {
+    let nodes: usize = std::env::var("WARPSMITH_BENCH_SOAK").map_or(Ok(25_000_000), |nodes| nodes.parse())?;
+    let rig = Rig::new()?;
+    let path = std::env::temp_dir().join(format!("{}-profiler-soak.pftrace", std::process::id()));
+    let profiler = ProfilerOptions::default().to_file(&path)?;
+    let begun = Instant::now();
+    for _ in 0..nodes / NODES {
+        rig.graph.launch(&rig.stream)?;
+    }
+    rig.stream.synchronize()?;
+    let launched = begun.elapsed();
+    let Written { records, loss, .. } = profiler.finish()?;
+    let (took, bytes) = (begun.elapsed(), std::fs::metadata(&path)?.len());
+    println!(
+        "soak: {records} records in {:.1} s, launched in {:.1} s; {:.2} GiB, at most {} MiB of memory; {loss:?}, unaccounted {}",
+        took.as_secs_f64(),
+        launched.as_secs_f64(),
+        bytes as f64 / (1u64 << 30) as f64,
+        peak_memory() >> 20,
+        loss.unaccounted()
+    );
+    let digest = Digest::read(&path)?;
+    std::fs::remove_file(&path)?;
+    let (summary, damage) = (digest.summary(), digest.damage());
+    let kernels: u64 = summary.kernels.iter().map(|row| row.count).sum();
+    println!("soak: {kernels} kernels of {} in the file, damage {damage:?}", nodes / NODES * NODES);
+    assert_eq!((loss.unaccounted(), damage), (0, None));
+    assert_eq!(kernels + loss.dropped + loss.zero_time, (nodes / NODES * NODES) as u64);
+    Ok(())
+}
+
+/// The most bytes of memory that this process has had; 0 where the system does not say.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// What a file costs: bytes and time for each record.

@@ -66,6 +66,9 @@ impl ProfilerError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 "; what was written before can be read; free space, or give a path on another disk"
             }
+            io::ErrorKind::FileTooLarge => {
+                "; what was written before can be read; raise the limit of file sizes (`ulimit -f`), or record less"
+            }
             io::ErrorKind::NotFound => "; make the folder first",
             _ => "; give a path that can be written to",
         };

@@ -46,13 +46,13 @@ impl HostObserver {
         ended: Ended,
     ) -> Option<What> {
         Some(match observed.operation {
-            Operation::Launch { spec, source, .. } => {
+            Operation::Launch { spec, source, bytes, .. } => {
                 let address = std::ptr::from_ref(spec).addr();
                 if local.known_kernel != address {
                     local.known_kernel = address;
                     self.0.add_kernel(spec);
                 }
-                What::Launch { spec, source }
+                What::Launch { spec, source, bytes }
             }
             Operation::GraphAdd { .. } => What::GraphAdd,
             Operation::GraphLaunch { exec, nodes, kernels } => {

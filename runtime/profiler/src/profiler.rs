@@ -390,7 +390,7 @@ impl Parts {
             let fact = format!("{others}, because the memory for records was used up; allow more");
             recording.note("host records dropped", fact);
         }
-        let mut facts = std::mem::take(&mut *lock(&recording.about));
+        let mut facts = recording.take_facts();
         facts.extend(about(&recording));
         let (finished, loss, records) = joiner.finish(facts, loss);
         match finished {

@@ -115,6 +115,7 @@ pub(crate) enum What {
     Launch {
         spec: &'static KernelSpec,
         source: Source,
+        bytes: u64,
     },
     GraphAdd,
     /// The nodes are a list of the recording.

@@ -15,7 +15,10 @@ use gpu_std::prelude::*;
 /// gradient of 0.
 ///
 /// Each thread looks at a whole row for its element: made for up to a few dozen classes.
-#[kernel(launch_bounds(256))]
+#[kernel(
+    launch_bounds(256),
+    bytes = logits.bytes() + labels.bytes() + losses.bytes() + gradient.bytes()
+)]
 pub fn softmax_cross_entropy(
     classes: u32,
     logits: &[f32],
@@ -52,7 +55,7 @@ pub fn softmax_cross_entropy(
 }
 
 /// `gradient[i]` becomes 0 where `activated[i]`, what the rectifier gave, is not positive.
-#[kernel(launch_bounds(256))]
+#[kernel(launch_bounds(256), bytes = activated.bytes() + 2 * gradient.bytes())]
 pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
     for i in thread::grid_stride(activated.len().min(gradient.len())) {
         let is_on = activated[i.get()] > 0.0;
@@ -63,7 +66,7 @@ pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
 }
 
 /// Adds one to each counter: the steps that [`adam()`] has made.
-#[kernel(launch_bounds(256))]
+#[kernel(launch_bounds(256), bytes = 2 * counters.bytes())]
 pub fn count_up(mut counters: DisjointMut<u32>) {
     for i in thread::grid_stride(counters.len()) {
         if let Some(counter) = counters.get_mut(i) {
@@ -77,7 +80,10 @@ pub fn count_up(mut counters: DisjointMut<u32>) {
 /// `step[0]` is the number of the step, from 1 on. `mean` and `variance` are the running moments, zero before the first
 /// step. `rate` is the step size, `decay1` and `decay2` how much of the moments is kept, `epsilon` keeps the
 /// division finite.
-#[kernel(launch_bounds(256))]
+#[kernel(
+    launch_bounds(256),
+    bytes = gradient.bytes() + 2 * (weights.bytes() + mean.bytes() + variance.bytes())
+)]
 pub fn adam(
     rate: f32,
     decay1: f32,

@@ -21,7 +21,9 @@ fn functions(device: &Device) -> Vec<warpsmith::Function> {
     let all = warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels");
     let unused: gpu_spec::HostEntry = |_| unreachable!("none is launched");
     let function = |info: &gpu_spec::KernelInfo| {
-        module.function(Box::leak(Box::new(gpu_spec::KernelSpec { info: *info, entry: unused }))).ok()
+        module
+            .function(Box::leak(Box::new(gpu_spec::KernelSpec { info: *info, entry: unused, bytes: None })))
+            .ok()
     };
     let found: Vec<_> = all.filter_map(function).collect();
     assert!(found.len() > 100, "only {} kernels", found.len());

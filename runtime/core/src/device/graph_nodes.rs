@@ -54,8 +54,13 @@ pub struct GraphNode {
 /// What a node of a graph does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphWork {
-    /// A launch of the kernel with this symbol.
-    Kernel(&'static str),
+    /// A launch of a kernel.
+    Kernel {
+        /// Its symbol.
+        symbol: &'static str,
+        /// See [`Operation::Launch`]; the arguments are those of the capture.
+        bytes: u64,
+    },
     /// A copy.
     Copy,
     /// Setting bytes to a value.
@@ -70,7 +75,7 @@ impl GraphWork {
     /// What an operation becomes when it is captured, if that is work.
     fn of(operation: &Operation<'_>) -> Option<Self> {
         Some(match operation {
-            Operation::Launch { spec, .. } => Self::Kernel(spec.symbol),
+            Operation::Launch { spec, bytes, .. } => Self::Kernel { symbol: spec.symbol, bytes: *bytes },
             Operation::Copy { .. } => Self::Copy,
             Operation::Memset { .. } => Self::Memset,
             Operation::HostFunction => Self::Nothing,

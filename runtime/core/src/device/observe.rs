@@ -93,6 +93,8 @@ pub enum Operation<'a> {
         spec: &'static KernelSpec,
         /// Where block and grid come from.
         source: Source,
+        /// Bytes of device memory that it reads and writes, as `#[kernel(bytes = …)]` says; 0 when that is unknown.
+        bytes: u64,
     },
     /// Begins a capture on the stream.
     CaptureBegin,

@@ -14,7 +14,7 @@ use crate::device::observe::{self, Operation, site_of_node};
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::Uses;
-use crate::launch::{Arguments, Function, Launch, TypedKernel};
+use crate::launch::{Arguments, Function, Launch, TypedKernel, bytes_of_launch};
 use crate::memory::capturing::CapturedUse;
 use crate::memory::graph_resource::Resources;
 use crate::memory::slice::check_lengths;
@@ -281,7 +281,9 @@ impl Graph {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
             let node = unsafe { self.add_work(after, uses_of(uses.iter()), work) }?;
-            self.origins.last_is_kernel(function.spec().symbol);
+            let spec = function.spec();
+            // SAFETY: there is one pointer for each machine parameter.
+            self.origins.last_is_kernel(spec.symbol, unsafe { bytes_of_launch(spec, args) });
             self.content.add_kernel((function.spec(), config));
             Ok(node)
         };

@@ -83,9 +83,9 @@ impl Origins {
     }
 
     /// The node that was added last launches a kernel.
-    pub fn last_is_kernel(&mut self, symbol: &'static str) {
+    pub fn last_is_kernel(&mut self, symbol: &'static str, bytes: u64) {
         if let Some((.., origin)) = self.nodes.last_mut() {
-            origin.work = GraphWork::Kernel(symbol);
+            origin.work = GraphWork::Kernel { symbol, bytes };
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -264,24 +265,34 @@ impl Function {
         args: &[*const c_void],
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
     ) -> Result<()> {
-        self.enqueue_by(stream, (config, source), uses, |driver, context| {
+        let launch = |driver: &dyn Driver, context| {
             // SAFETY: passed on from the caller.
             unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
-        })
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue_by(stream, (config, source), args, uses, launch) }
     }
 
     /// As [`Self::enqueue`], by a call that makes the launch. Every launch comes through here.
+    ///
+    /// # Safety
+    /// There is one pointer for each machine parameter.
     #[inline(always)]
-    fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
+    unsafe fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
         &self,
         stream: &Stream,
         (config, source): (&LaunchConfig, Source),
+        args: &[*const c_void],
         uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
         launch: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
     ) -> Result<()> {
         self.check_stack()?;
         let spec = self.spec();
-        let mut watch = stream.watch(|| Operation::Launch { kernel: spec.symbol, config, spec, source });
+        let mut watch = stream.watch(|| {
+            // SAFETY: passed on from the caller.
+            let bytes = unsafe { bytes_of_launch(spec, args) };
+            Operation::Launch { kernel: spec.symbol, config, spec, source, bytes }
+        });
         let enqueued = storage::enqueue(uses, stream, Kind::Launch, launch);
         watch.ended(enqueued.is_ok());
         drop(watch);
@@ -435,7 +446,7 @@ impl Function {
     ) -> Result<()> {
         self.device.check_process()?;
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        self.enqueue_by(stream, (&config, Source::Measured), uses.iter(), |driver, context| {
+        let enqueue = |driver: &dyn Driver, context| {
             let launch = || {
                 // SAFETY: every candidate was checked, and none has shared memory to be allowed; the rest is passed on from the
                 // caller.
@@ -446,7 +457,27 @@ impl Function {
                 Some(measurement) => measurement.around(stream, launch),
                 None => launch(),
             }
-        })
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue_by(stream, (&config, Source::Measured), args, uses.iter(), enqueue) }
+    }
+}
+
+/// The bytes that the kernel says a launch moves; 0 when it does not say.
+///
+/// # Safety
+/// There is one pointer for each machine parameter.
+#[cold]
+pub(crate) unsafe fn bytes_of_launch(spec: &KernelSpec, args: &[*const c_void]) -> u64 {
+    let Some(bytes) = spec.bytes else { return 0 };
+    // SAFETY: passed on from the caller.
+    match catch_unwind(|| unsafe { bytes(args.as_ptr()) }) {
+        Ok(bytes) => bytes,
+        Err(payload) => {
+            // Dropping it may panic again.
+            std::mem::forget(payload);
+            0
+        }
     }
 }
 

@@ -42,6 +42,7 @@ macro_rules! kernel {
                         ..KernelInfo::new("test-kernels", "0.0.0", stringify!($name), PARAMS)
                     },
                     entry: $entry,
+                    bytes: None,
                 };
                 &SPEC
             }

@@ -272,7 +272,7 @@ fn launches_of_graphs_say_where_nodes_come_from() {
     let [nothing, copy, memset] = [GraphWork::Nothing, GraphWork::Copy, GraphWork::Memset];
     let mut known = vec![
         (0, nothing, Some(6)),
-        (1, GraphWork::Kernel(symbol), Some(2)),
+        (1, GraphWork::Kernel { symbol, bytes: 0 }, Some(2)),
         (1, nothing, Some(3)),
         (0, copy, Some(7)),
         (0, memset, Some(10)),

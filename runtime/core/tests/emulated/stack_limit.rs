@@ -22,6 +22,7 @@ unsafe impl Kernel for Declared {
         SPEC.get_or_init(|| KernelSpec {
             info: KernelInfo { symbol: "declared", stack: Some(40_000), ..iota.info },
             entry: iota.entry,
+            bytes: None,
         })
     }
 }

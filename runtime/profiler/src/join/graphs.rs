@@ -136,12 +136,12 @@ impl Joiner {
 
     fn nodes_of(&mut self, recording: &Recording, given: &GraphNodes) -> Nodes {
         let entries = given.nodes.iter().map(|node| {
-            let work = match node.work {
-                GraphWork::Kernel(symbol) => Work::Kernel(recording.intern(symbol)),
-                GraphWork::Copy => Work::Copy,
-                GraphWork::Memset => Work::Memset,
-                GraphWork::Nothing => Work::Nothing,
-                GraphWork::Unknown => Work::Unknown,
+            let (work, bytes) = match node.work {
+                GraphWork::Kernel { symbol, bytes } => (Work::Kernel(recording.intern(symbol)), bytes),
+                GraphWork::Copy => (Work::Copy, 0),
+                GraphWork::Memset => (Work::Memset, 0),
+                GraphWork::Nothing => (Work::Nothing, 0),
+                GraphWork::Unknown => (Work::Unknown, 0),
             };
             // An operation from before the recording, or whose record was dropped, has its line alone.
             let place = self.graphs.captured.get(&node.operation).copied();
@@ -149,6 +149,7 @@ impl Joiner {
                 let line = self.line(node.site);
                 (!line.is_none()).then_some(Place { line, ..Place::default() })
             });
+            let place = place.map(|place| Place { bytes, ..place });
             NodeEntry { part: node.part, number: node.number, work, place }
         });
         Nodes::new(given.graph, entries.collect())
@@ -160,13 +161,13 @@ impl Joiner {
         let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
         match found {
             // Outside of ranges it was captured for the range in which it is launched.
-            Found::At(Place { line, range: Some(0), .. }) => return Origin { line, ..origin },
-            Found::At(Place { line, range: Some(range), ranges }) => {
-                return Origin { line, range, ranges, ..origin };
+            Found::At(Place { line, range: Some(0), bytes, .. }) => return Origin { line, bytes, ..origin },
+            Found::At(Place { line, range: Some(range), ranges, bytes }) => {
+                return Origin { line, range, ranges, bytes, ..origin };
             }
-            Found::At(Place { line, range: None, .. }) => {
+            Found::At(Place { line, range: None, bytes, .. }) => {
                 self.graphs.early += 1;
-                return Origin { line, ..origin };
+                return Origin { line, bytes, ..origin };
             }
             Found::Unseen => self.graphs.unseen += 1,
             Found::Unfit => self.graphs.unfit += 1,

@@ -51,6 +51,8 @@ pub(crate) struct Origin {
     pub(crate) range: u64,
     /// Of captured work the names of the ranges, the outermost first.
     ranges: Name,
+    /// Bytes that a kernel moves; 0 when unknown.
+    bytes: u64,
     /// The operation; 0 for none.
     op: u64,
     /// The list of the nodes of the executable that was launched; 0 for none.
@@ -274,7 +276,6 @@ impl Joiner {
                 self.sort_in(recording, &log, raw, &mut spans);
             }
         }
-        recording.freed(freed);
         spans.sort_by_key(|(_, span, ..)| span.id);
         for (thread, span, range, calls) in spans {
             let origin = self.span(recording, &drivers, thread, &span, range);
@@ -287,6 +288,7 @@ impl Joiner {
         }
         self.join_calls(recording, began, is_last);
         self.join_work(recording, &drivers, is_last);
+        recording.freed(freed);
         let round = self.round;
         for thread in self.threads.values_mut() {
             thread.spans.forget(round.saturating_sub(PATIENCE));
@@ -406,11 +408,8 @@ impl Joiner {
         definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            Some(error) => {
-                // What can still be written is.
-                let _ = output.finish();
-                Err(error)
-            }
+            // An end after what is missing would be taken for that of a whole file.
+            Some(error) => Err(error),
             None => output.finish(),
         };
         (finished, loss, self.records)

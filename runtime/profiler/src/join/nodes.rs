@@ -42,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) range: Option<u64>,
     /// The names of the ranges, the outermost first.
     pub(crate) ranges: Name,
+    /// Bytes that a kernel moves; 0 when unknown.
+    pub(crate) bytes: u64,
 }
 
 /// A node of a list.

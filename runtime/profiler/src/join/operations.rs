@@ -24,9 +24,10 @@ impl Joiner {
         let line = self.line(span.site);
         let op = if span.is_work() { span.id } else { 0 };
         let nodes = if let What::GraphLaunch { nodes, .. } = span.what { nodes } else { 0 };
-        let origin = Origin { line, range, ranges: Name::NONE, op, nodes, is_seen: false };
+        let bytes = if let What::Launch { bytes, .. } = span.what { bytes } else { 0 };
+        let origin = Origin { line, range, ranges: Name::NONE, bytes, op, nodes, is_seen: false };
         if span.captures() {
-            self.graphs.captured(span.id, Place { line, range: Some(range), ranges });
+            self.graphs.captured(span.id, Place { line, range: Some(range), ranges, bytes: 0 });
         }
         if let Some(thread) = self.threads.get_mut(&number) {
             let id = thread.id;

@@ -61,7 +61,6 @@ impl Joiner {
 
     /// Makes records of work whose call is known, or that has waited long enough.
     pub(super) fn join_work(&mut self, recording: &Recording, drivers: &[Recorded], is_last: bool) {
-        let mut ready = Vec::new();
         let mut lists: Vec<u64> = Vec::new();
         for list in self.work.iter().filter_map(|(raw, _)| self.list_of(raw)) {
             if lists.last() != Some(&list) {
@@ -70,27 +69,26 @@ impl Joiner {
         }
         let incomplete = self.incomplete_lists(&lists);
         let (origins, round) = (&self.origins, self.round);
-        self.work.retain(|(raw, since)| {
+        let must_wait = |(raw, since): &mut (Raw, u64)| {
             let (driver, place, ..) = placed(raw);
             let origin = origins.get(&(driver, place.correlation));
             let is_known = place.correlation == 0
                 || origin.is_some_and(|origin| place.node == 0 || !incomplete.contains(&origin.nodes));
-            let is_ready = is_last || is_known || round - since >= PATIENCE;
-            if is_ready {
-                ready.push(*raw);
-            }
-            !is_ready
-        });
-        ready.sort_by_key(|raw| {
+            !(is_last || is_known || round - *since >= PATIENCE)
+        };
+        // Mostly all of it is ready, and there may be much: it is neither copied nor sorted with a second place for it.
+        let mut ready = std::mem::take(&mut self.work);
+        self.work = ready.extract_if(.., must_wait).collect();
+        ready.sort_unstable_by_key(|(raw, _)| {
             let (driver, place, start, end) = placed(raw);
             (start, end, driver, place.device, place.stream, place.correlation, place.node, raw.is_work())
         });
         self.see_nodes(recording, &ready);
-        for raw in ready {
+        for (raw, _) in ready {
             let (driver, place, start, end) = placed(&raw);
             let origin = self.origin(driver, &place, raw.is_work());
             let key = if place.correlation == 0 { 0 } else { correlation((driver, place.correlation)) };
-            let Origin { line, range, ranges: captured_in, .. } = origin;
+            let Origin { line, range, ranges: captured_in, bytes, .. } = origin;
             let ActivityPlace { graph, node, .. } = place;
             match raw {
                 Raw::Kernel { symbol, grid, block, registers, shared_static, shared_dynamic, .. } => {
@@ -112,7 +110,7 @@ impl Joiner {
                         range,
                         line,
                         captured_in,
-                        bytes: 0,
+                        bytes,
                     }));
                 }
                 Raw::Transfer { kind, bytes, .. } => {
@@ -183,8 +181,8 @@ impl Joiner {
     }
 
     /// Notes the records of nodes, all of which help to find where each was captured.
-    fn see_nodes(&mut self, recording: &Recording, ready: &[Raw]) {
-        for raw in ready {
+    fn see_nodes(&mut self, recording: &Recording, ready: &[(Raw, u64)]) {
+        for (raw, _) in ready {
             let Some(list) = self.list_of(raw) else { continue };
             let seen = match raw {
                 Raw::Kernel { symbol, .. } => Seen::Kernel(*symbol),

@@ -2,7 +2,7 @@
 
 pub(crate) mod log;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -50,8 +50,8 @@ pub(crate) struct Recording {
     /// Records of work, and others, that were dropped because the memory was used up.
     pub(crate) dropped_work: AtomicU64,
     pub(crate) dropped_others: AtomicU64,
-    /// Facts about the recording, for [`Definitions::about`].
-    pub(crate) about: Mutex<Vec<(String, String)>>,
+    /// Facts about the recording, for [`Definitions::about`], and how many there were under each key; the first is kept.
+    about: Mutex<BTreeMap<String, (String, u64)>>,
     stopping: AtomicBool,
     wake: (Mutex<bool>, Condvar),
 }
@@ -136,9 +136,19 @@ impl Recording {
         Ok(Some((drivers.len() - 1) as DriverIndex))
     }
 
-    /// Notes a fact about the recording.
+    /// Notes a fact about the recording. Of several under one key the first is kept, and the others are counted.
     pub(crate) fn note(&self, key: &str, fact: String) {
-        lock(&self.about).push((key.to_owned(), fact));
+        lock(&self.about).entry(key.to_owned()).or_insert((fact, 0)).1 += 1;
+    }
+
+    /// Takes the facts.
+    pub(crate) fn take_facts(&self) -> Vec<(String, String)> {
+        let facts = std::mem::take(&mut *lock(&self.about));
+        let counted = |(key, (fact, count)): (String, (String, u64))| match count {
+            1 => (key, fact),
+            _ => (key, format!("{fact} (and {} more)", count - 1)),
+        };
+        facts.into_iter().map(counted).collect()
     }
 
     pub(crate) fn add_log(&self, log: Arc<Log>) {

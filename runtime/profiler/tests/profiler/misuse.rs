@@ -2,6 +2,7 @@
 
 use warpsmith_profiler::trace::Trace;
 use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
+use warpsmith_ranges::{nvtx, range};
 use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{Device, DeviceBuffer};
 
@@ -50,7 +51,8 @@ fn clocks_are_not_mixed() {
 fn a_lost_device_keeps_its_records() {
     only_alone!();
     let (driver, device, stream) = rig();
-    let profiler = start();
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-lost-{}.pftrace", std::process::id()));
+    let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
     stream.synchronize().unwrap();
     let fault = Fault {
@@ -64,7 +66,11 @@ fn a_lost_device_keeps_its_records() {
     driver.poison(0, fault);
     assert!(stream.memset(&mut x, 1).is_err());
     assert!(device.is_lost());
-    let trace = profiler.stop().unwrap();
+    profiler.finish().unwrap();
+    let opened = Trace::read(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
+    assert_eq!(opened.damage, None);
+    let trace = opened.trace;
     check(&trace);
     assert_eq!(trace.transfers.len(), 1);
     let about = &trace.definitions.about;
@@ -97,6 +103,61 @@ fn a_full_disk_is_an_error() {
     let error = profiler.finish().unwrap_err().to_string();
     assert!(error.contains("/dev/full") && error.contains("free space"), "{error}");
     start().stop().unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_grow_keeps_what_it_has() {
+    only_alone!();
+    // SAFETY: it changes the limit and the signal of this process, which is the test's own.
+    unsafe {
+        let limit = libc::rlimit { rlim_cur: 200 << 10, rlim_max: 200 << 10 };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    let folder = std::env::temp_dir().join(format!("warpsmith-profiler-limit-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["trace.pftrace", "trace.json", "trace.json.gz"] {
+        let path = folder.join(name);
+        let profiler = Profiler::to_file(&path).unwrap();
+        (0..50_000).for_each(|_| stream.memset(&mut x, 1).unwrap());
+        let error = profiler.finish().unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("before can be read"), "{error}");
+        let opened = Trace::read(&path).unwrap();
+        let damage = opened.damage.expect(name);
+        let kept = opened.trace.len();
+        assert!((500..150_000).contains(&kept), "{kept} of {name}: {damage}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    start().stop().unwrap();
+}
+
+#[test]
+fn ranges_ended_in_wrong_order_are_kept() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
+    let profiler = start();
+    let outer = range!("outer");
+    let inner = range!("inner");
+    drop(outer);
+    stream.memset(&mut x, 1).unwrap();
+    drop(inner);
+    (0..3).for_each(|_| assert_eq!(nvtx::range_pop(), None));
+    nvtx::range_push("of this thread");
+    std::thread::spawn(|| assert_eq!(nvtx::range_pop(), None)).join().unwrap();
+    nvtx::range_pop();
+    let trace = profiler.stop().unwrap();
+    check(&trace);
+    let mut names: Vec<&str> = trace.ranges.iter().map(|range| trace.text(range.name)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["inner", "of this thread", "outer"]);
+    let inner = trace.ranges.iter().find(|range| trace.text(range.name) == "inner").unwrap();
+    assert_eq!(trace.transfers[0].range, inner.id);
+    let note = &trace.definitions.about["ranges"];
+    assert!(note.contains("end the inner range first") && note.ends_with("(and 4 more)"), "{note}");
 }
 
 #[test]

@@ -42,6 +42,8 @@ const MEMORY: &str = "[memory]";
 /// Where a counter belongs.
 const OF_DEVICE: &str = "device_counter";
 const OF_HOST: &str = "host_counter";
+/// The stream of a synchronisation.
+const SYNC_STREAM: &str = "sync stream";
 /// The flow from a call to what it enqueued.
 const FLOW: &str = "ac2g";
 

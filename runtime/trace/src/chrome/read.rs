@@ -289,7 +289,7 @@ impl Reader<'_> {
                 start,
                 end,
                 kind: SYNCS.iter().find(|(_, name)| text == *name).map(|(kind, _)| *kind)?,
-                stream: definitions.stream(device, stream_id),
+                stream: definitions.stream(device, arguments.sync_stream.int().unwrap_or(stream_id)),
                 correlation,
                 event: arguments.event.uint().or(arguments.waited_event.uint()).unwrap_or(0),
             }),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::{
-    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNCS, TRANSFERS, WAIT,
-    runtime_name,
+    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNC_STREAM, SYNCS,
+    TRANSFERS, WAIT, runtime_name,
 };
 use crate::definitions::{Definitions, StreamId, ThreadId};
 use crate::event::{Event, Key, Track, Value, Values};
@@ -155,7 +155,7 @@ impl<W: Write> ChromeWriter<W> {
     /// `{"ph":…,"cat":…,"name":…,"pid":…,"tid":…,"ts":…`, without the end.
     fn head(
         &mut self,
-        phase: char,
+        phase: u8,
         category: &str,
         name: &str,
         (process, thread): (i64, i64),
@@ -164,13 +164,22 @@ impl<W: Write> ChromeWriter<W> {
         let base = self.base.unwrap_or(0);
         let out = &mut self.bytes;
         separate(&mut self.has_events, out);
-        write!(out, "{{\"ph\":\"{phase}\",\"cat\":")?;
+        out.extend_from_slice(b"{\"ph\":\"");
+        out.push(phase);
+        out.extend_from_slice(b"\",\"cat\":");
         serde_json::to_writer(&mut *out, category)?;
-        write!(out, ",\"name\":")?;
+        out.extend_from_slice(b",\"name\":");
         serde_json::to_writer(&mut *out, name)?;
-        let sign = if time < base { "-" } else { "" };
-        let (whole, part) = (time.abs_diff(base) / 1000, time.abs_diff(base) % 1000);
-        write!(out, ",\"pid\":{process},\"tid\":{thread},\"ts\":{sign}{whole}.{part:03}")
+        out.extend_from_slice(b",\"pid\":");
+        int(out, process);
+        out.extend_from_slice(b",\"tid\":");
+        int(out, thread);
+        out.extend_from_slice(b",\"ts\":");
+        if time < base {
+            out.push(b'-');
+        }
+        microseconds(out, time.abs_diff(base));
+        Ok(())
     }
 
     fn thread(&self, id: ThreadId) -> (i64, i64) {
@@ -204,7 +213,7 @@ impl<W: Write> ChromeWriter<W> {
         }
         let mut name = event.label.text(&self.definitions.names).to_owned();
         let (mut phase, mut kind) = (
-            'X',
+            b'X',
             CATEGORIES.iter().find(|(ours, _)| *ours == event.category).map_or("", |(_, cat)| cat).to_owned(),
         );
         match record {
@@ -225,14 +234,14 @@ impl<W: Write> ChromeWriter<W> {
                     own.clone_into(&mut kind);
                 }
             }
-            Record::Mark(_) => (phase, kind) = ('i', MARK.to_owned()),
-            Record::Wait(_) => (phase, kind) = ('i', WAIT.to_owned()),
-            Record::Memory(_) => (phase, kind, name) = ('i', INSTANT.to_owned(), MEMORY.to_owned()),
+            Record::Mark(_) => (phase, kind) = (b'i', MARK.to_owned()),
+            Record::Wait(_) => (phase, kind) = (b'i', WAIT.to_owned()),
+            Record::Memory(_) => (phase, kind, name) = (b'i', INSTANT.to_owned(), MEMORY.to_owned()),
             Record::Sample(sample) => {
                 let counter =
                     self.definitions.counters().get(sample.counter.index()).cloned().unwrap_or_default();
                 let of = if counter.device.is_some() { OF_DEVICE } else { OF_HOST };
-                (phase, kind) = ('C', of.to_owned());
+                (phase, kind) = (b'C', of.to_owned());
                 name = match counter.unit.as_str() {
                     "" => counter.name,
                     unit => format!("{} ({unit})", counter.name),
@@ -247,77 +256,86 @@ impl<W: Write> ChromeWriter<W> {
         }
         self.head(phase, &kind, &name, shown, event.start)?;
         match phase {
-            'X' => {
-                let duration = event.end - event.start;
-                write!(self.bytes, ",\"dur\":{}.{:03}", duration / 1000, duration % 1000)?;
+            b'X' => {
+                self.bytes.extend_from_slice(b",\"dur\":");
+                microseconds(&mut self.bytes, event.end - event.start);
             }
-            'i' => write!(self.bytes, ",\"s\":\"t\"")?,
+            b'i' => self.bytes.extend_from_slice(b",\"s\":\"t\""),
             _ => {}
         }
-        write!(self.bytes, ",\"args\":{{")?;
+        self.bytes.extend_from_slice(b",\"args\":{");
         self.arguments(record, event, place)?;
-        write!(self.bytes, "}}}}")?;
+        self.bytes.extend_from_slice(b"}}");
         if event.correlation != 0 {
-            let (phase, bind) = match event.track {
-                Track::Thread(_) => ('s', ""),
-                _ => ('f', ",\"bp\":\"e\""),
+            let (phase, bind): (u8, &[u8]) = match event.track {
+                Track::Thread(_) => (b's', b""),
+                _ => (b'f', b",\"bp\":\"e\""),
             };
             self.head(phase, FLOW, FLOW, shown, event.start)?;
-            write!(self.bytes, ",\"id\":{}{bind}}}", event.correlation)?;
+            self.bytes.extend_from_slice(b",\"id\":");
+            uint(&mut self.bytes, event.correlation);
+            self.bytes.extend_from_slice(bind);
+            self.bytes.push(b'}');
         }
         Ok(())
     }
 
     fn arguments(&mut self, record: &Record, event: &Event, (device, stream): (i64, i64)) -> io::Result<()> {
-        let mut separator = "";
+        let mut separator: &[u8] = b"\"";
         let waits_for = match record {
             Record::Wait(wait) => Some(self.stream(wait.on)),
             _ => None,
         };
         let names = &self.definitions.names;
         let out = &mut self.bytes;
-        let mut put = |key: &str, value: &dyn std::fmt::Display| {
-            let written = write!(out, "{separator}\"{key}\":{value}");
-            separator = ",";
-            written
+        let mut put = |key: &str, value: Json<'_>| {
+            out.extend_from_slice(separator);
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(b"\":");
+            separator = b",\"";
+            value.write(out)
         };
         if matches!(event.track, Track::Stream(_)) {
-            put("device", &device)?;
-            put("stream", &stream)?;
+            put("device", Json::Int(device))?;
+            // Holistic Trace Analysis takes all that has a stream for work of it.
+            let is_wait = matches!(record, Record::Sync(_));
+            put("stream", Json::Int(if is_wait { -1 } else { stream }))?;
+            if is_wait {
+                put(SYNC_STREAM, Json::Int(stream))?;
+            }
         }
         if event.correlation != 0 {
-            put("correlation", &event.correlation)?;
+            put("correlation", Json::Uint(event.correlation))?;
         }
         match record {
             Record::Kernel(kernel) => {
-                put("shared memory", &(u64::from(kernel.shared_static) + u64::from(kernel.shared_dynamic)))?
+                let shared = u64::from(kernel.shared_static) + u64::from(kernel.shared_dynamic);
+                put("shared memory", Json::Uint(shared))?;
             }
             Record::Transfer(transfer) if transfer.end > transfer.start => {
-                put(
-                    "memory bandwidth (GB/s)",
-                    &(transfer.bytes as f64 / (transfer.end - transfer.start) as f64),
-                )?;
+                let bandwidth = transfer.bytes as f64 / (transfer.end - transfer.start) as f64;
+                put("memory bandwidth (GB/s)", Json::Float(bandwidth))?;
             }
             Record::Call(call) if call.library == Library::Driver => {
                 let function = names.text(call.name);
                 if runtime_name(function).is_some() {
-                    put("function", &serde_json::Value::from(function))?;
+                    put("function", Json::Text(function))?;
                 }
             }
             Record::Memory(memory) => {
-                put("Device Type", &1)?;
-                put("Device Id", &memory.device)?;
+                put("Device Type", Json::Uint(1))?;
+                put("Device Id", Json::Uint(memory.device.into()))?;
             }
             Record::Sample(sample) => {
                 // JSON has no other numbers.
                 let value = if sample.value.is_finite() { sample.value } else { 0.0 };
-                return put("value", &value);
+                return put("value", Json::Float(value));
             }
             _ => {}
         }
         if let Some((device, stream)) = waits_for {
-            put("waits for device", &device)?;
-            put("waits for stream", &stream)?;
+            put("waits for device", Json::Int(device))?;
+            put("waits for stream", Json::Int(stream))?;
         }
         for (key, value) in &event.values.0 {
             let key = match (record, key) {
@@ -331,14 +349,15 @@ impl<W: Write> ChromeWriter<W> {
                 (_, Key::Node) => "graph node id",
                 (_, key) => key.text(),
             };
-            match value {
-                Value::Uint(value) => put(key, value)?,
-                Value::Int(value) => put(key, value)?,
-                Value::Float(value) if value.is_finite() => put(key, &format_args!("{value:?}"))?,
-                Value::Float(_) => {}
-                Value::Text(name) => put(key, &serde_json::Value::from(names.text(*name)))?,
-                Value::Size([x, y, z]) => put(key, &format_args!("[{x},{y},{z}]"))?,
-            }
+            let value = match *value {
+                Value::Uint(value) => Json::Uint(value),
+                Value::Int(value) => Json::Int(value),
+                Value::Float(value) if value.is_finite() => Json::Float(value),
+                Value::Float(_) => continue,
+                Value::Text(name) => Json::Text(names.text(name)),
+                Value::Size(size) => Json::Size(size),
+            };
+            put(key, value)?;
         }
         Ok(())
     }
@@ -366,4 +385,60 @@ impl<W: Write> Sink for ChromeWriter<W> {
 fn separate(has_events: &mut bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if *has_events { b",\n" } else { b"\n" });
     *has_events = true;
+}
+
+/// A value of an argument. Texts are written by `serde_json`, numbers here: a file has a dozen for each event.
+enum Json<'a> {
+    Uint(u64),
+    Int(i64),
+    Float(f64),
+    Text(&'a str),
+    Size([u32; 3]),
+}
+
+impl Json<'_> {
+    fn write(self, out: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Json::Uint(value) => uint(out, value),
+            Json::Int(value) => int(out, value),
+            Json::Float(value) => write!(out, "{value:?}")?,
+            Json::Text(text) => serde_json::to_writer(out, text)?,
+            Json::Size(size) => {
+                for (axis, side) in size.into_iter().enumerate() {
+                    out.push(if axis == 0 { b'[' } else { b',' });
+                    uint(out, side.into());
+                }
+                out.push(b']');
+            }
+        }
+        Ok(())
+    }
+}
+
+fn uint(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[first..]);
+}
+
+fn int(out: &mut Vec<u8>, value: i64) {
+    if value < 0 {
+        out.push(b'-');
+    }
+    uint(out, value.unsigned_abs());
+}
+
+/// Nanoseconds as microseconds with three decimals.
+fn microseconds(out: &mut Vec<u8>, nanoseconds: u64) {
+    uint(out, nanoseconds / 1000);
+    let part = (nanoseconds % 1000) as u16;
+    out.extend([b'.', b'0' + (part / 100) as u8, b'0' + (part / 10 % 10) as u8, b'0' + (part % 10) as u8]);
 }

@@ -15,6 +15,9 @@ use crate::sink::Sink;
 /// The largest packet that is read, in bytes; ours are a few hundred.
 const MOST: u64 = 16 << 20;
 
+/// The most slices of a track that are open at once; ours nest a few deep.
+const DEEPEST: usize = 1 << 16;
+
 /// Reads a trace into `sink`.
 pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), Stop> {
     let mut reader = Reader::default();
@@ -33,6 +36,9 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), 
         reader.packet(&mut fields, sink)?;
         if fields.is_damaged() {
             return Err(Stop::damaged(begun, "a packet is no protocol buffer"));
+        }
+        if reader.depth > DEEPEST {
+            return Err(Stop::damaged(begun, "more than 65536 slices of one track are open there"));
         }
     }
     match reader.foreign() {
@@ -84,6 +90,8 @@ struct Reader {
     is_ours: bool,
     is_complete: bool,
     has_packets: bool,
+    /// The most slices of a track that were open at once.
+    depth: usize,
     /// Events of kinds or on tracks that this version does not know.
     unknown: u64,
 }
@@ -178,6 +186,7 @@ impl Reader {
             };
             let was_known = state.event(event, time, &self.tracks, sink)?;
             self.unknown += u64::from(!was_known);
+            self.depth = self.depth.max(state.open.len());
         }
         Ok(())
     }

@@ -241,9 +241,9 @@ impl<W: Write> Sink for PerfettoWriter<W> {
     }
 }
 
-/// By track and time, the longer first where two begin at the same time.
-fn sort_key(record: &Record) -> (Track, u64, Reverse<u64>) {
-    (track(record), record.start(), Reverse(record.end()))
+/// By time, the longer first where two begin at the same time: the beginning of a file has the beginning of every track.
+fn sort_key(record: &Record) -> (u64, Reverse<u64>, Track) {
+    (record.start(), Reverse(record.end()), track(record))
 }
 
 fn track(record: &Record) -> Track {

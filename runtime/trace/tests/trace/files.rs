@@ -168,6 +168,50 @@ fn launches_have_names_that_analyses_know() {
     assert_eq!((read, again.definitions.about["rank"].as_str()), (names.to_vec(), "3"));
 }
 
+/// What Holistic Trace Analysis (0.5.0) reads: it takes an event with a stream for work of that stream, ties that to the event
+/// without a stream that has the same correlation, and knows copies, launches and waits by their names.
+#[test]
+fn json_has_what_trace_analysis_reads() {
+    let json: serde_json::Value = serde_json::from_slice(&chrome(&step())).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let slices: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    let of = |kind: &'static str| slices.iter().filter(move |event| event["cat"] == kind);
+    let mut tied = 0;
+    for event in &slices {
+        let (kind, arguments) = (event["cat"].as_str().unwrap(), &event["args"]);
+        assert!(event["ts"].is_number() && event["dur"].is_number() && event["pid"].is_number(), "{event}");
+        let is_work = ["kernel", "gpu_memcpy", "gpu_memset"].contains(&kind);
+        assert_eq!(arguments["stream"].as_i64().is_some_and(|stream| stream >= 0), is_work, "{event}");
+        if is_work && !arguments["correlation"].is_null() {
+            let is_call = |call: &&&serde_json::Value| {
+                call["args"]["stream"].is_null() && call["args"]["correlation"] == arguments["correlation"]
+            };
+            assert_eq!(slices.iter().filter(is_call).count(), 1, "{event}");
+            tied += 1;
+        }
+    }
+    assert_eq!(
+        (of("kernel").count(), of("gpu_memcpy").count(), of("gpu_memset").count(), tied),
+        (4, 2, 1, 5)
+    );
+    for kernel in of("kernel") {
+        let arguments = &kernel["args"];
+        assert!(arguments["grid"].as_array().is_some_and(|grid| grid.len() == 3), "{kernel}");
+        assert!(
+            arguments["registers per thread"].is_u64() && arguments["shared memory"].is_u64(),
+            "{kernel}"
+        );
+    }
+    for copy in of("gpu_memcpy") {
+        assert!(copy["name"].as_str().unwrap().starts_with("Memcpy "), "{copy}");
+        assert!(copy["args"]["memory bandwidth (GB/s)"].is_f64() && copy["args"]["bytes"].is_u64(), "{copy}");
+    }
+    for sync in of("cuda_sync") {
+        assert_eq!((&sync["name"], &sync["args"]["stream"]), (&"Stream Sync".into(), &(-1).into()), "{sync}");
+    }
+    assert_eq!((of("cuda_sync").count(), of("user_annotation").count()), (1, 2));
+}
+
 #[test]
 fn bad_files_name_what_is_wrong() {
     let foreign = [0x0a, 2, 0x50, 1];
@@ -235,6 +279,19 @@ impl Write for Unfinished {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+#[test]
+fn endless_nesting_is_damage() {
+    let mut bytes = perfetto(&step());
+    let records = open(&bytes).trace.len();
+    // A slice of sequence 2 begins.
+    let begin = [0x0a, 6, 0x50, 2, 0x5a, 2, 0x48, 1];
+    bytes.extend(begin.repeat(100_000));
+    let opened = open(&bytes);
+    let damage = opened.damage.expect("the slices never end");
+    assert!(damage.reason.contains("65536 slices"), "{damage}");
+    assert_eq!(opened.trace.len(), records);
 }
 
 #[test]

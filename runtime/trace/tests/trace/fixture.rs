@@ -166,7 +166,13 @@ pub fn step() -> Trace {
 /// Launches on one stream, a kernel each, of 64 names; times as long as real ones.
 pub fn launches(count: u64) -> Trace {
     let mut trace = Trace::default();
-    let definitions = &mut trace.definitions;
+    launch_into(&mut trace, count).unwrap();
+    trace
+}
+
+/// Hands the records of such launches to a sink.
+pub fn launch_into(sink: &mut dyn Sink, count: u64) -> std::io::Result<()> {
+    let definitions = sink.definitions();
     let main = definitions.thread(4242, 4242);
     let stream = definitions.stream(0, 7);
     let launch = definitions.names.intern("cuLaunchKernelEx");
@@ -178,7 +184,7 @@ pub fn launches(count: u64) -> Trace {
     for index in 0..count {
         let (call, duration) = (random.u64(1_000..3_000), random.u64(1_000..50_000));
         let correlation = index + 1;
-        trace.calls.push(Call {
+        sink.record(&Record::Call(Call {
             start: host,
             end: host + call,
             name: launch,
@@ -186,9 +192,9 @@ pub fn launches(count: u64) -> Trace {
             correlation,
             line,
             ..Call::default()
-        });
+        }))?;
         device = u64::max(device, host + call) + random.u64(300..900);
-        trace.kernels.push(Kernel {
+        sink.record(&Record::Kernel(Kernel {
             start: device,
             end: device + duration,
             name: names[random.usize(..64)],
@@ -200,11 +206,11 @@ pub fn launches(count: u64) -> Trace {
             shared_static: 1024,
             line,
             ..Kernel::default()
-        });
+        }))?;
         device += duration;
         host += call + random.u64(500..20_000);
     }
-    trace
+    Ok(())
 }
 
 /// The bytes of a trace in Perfetto's format.
