@@ -8,6 +8,7 @@
 mod args;
 mod check;
 mod child;
+mod counters;
 mod devices;
 mod doctor;
 mod image;
@@ -18,6 +19,7 @@ mod memory_report;
 mod memory_view;
 mod new;
 mod occupancy;
+mod outputs;
 mod profile;
 mod setup;
 mod trace;

@@ -206,6 +206,9 @@ pub enum ActivityError {
     /// A recording goes on in this process.
     #[error("a profiler records already; stop it first")]
     Recording,
+    /// Hardware counters are read in this process, which changes what a recording would see.
+    #[error("hardware counters are read in this process, which a profiler excludes; end that first")]
+    Counting,
     /// The driver has no recorder.
     #[error("this driver records nothing")]
     Unsupported,

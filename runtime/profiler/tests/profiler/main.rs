@@ -4,6 +4,7 @@
 mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod counters_on_gpu;
 mod golden;
 mod graph_nodes;
 mod graph_nodes_on_gpu;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode, CUstream};
 
-use super::library::{
+use super::super::cupti::{
     BufferCompleted, BufferRequested, Callback, Cupti, Status, Subscriber, SubscriberParams, status,
 };
 use super::records::kind;
@@ -58,6 +58,7 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
+        origin: None,
         get_version,
         get_result_string,
         subscribe,

@@ -5,14 +5,13 @@
 
 mod buffers;
 mod events;
-mod library;
 mod records;
 mod session;
 
 #[cfg(test)]
 mod events_tests;
 #[cfg(test)]
-mod fake;
+pub(super) mod fake;
 #[cfg(test)]
 mod tests;
 
@@ -24,10 +23,11 @@ use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode};
 
 pub(super) use self::events::Work;
 use self::events::{Described, Events, Operation};
-use self::library::Cupti;
 use self::records::EXTERNAL_KIND;
 use self::session::Session;
 use super::context::permitted;
+use super::counters::sessions::is_open as counters_are_open;
+use super::cupti::{self, Cupti};
 use super::{CudaDriver, module, stream_of};
 use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
@@ -50,6 +50,12 @@ static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// The library to which each push of this thread went, if one recorded.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does `work` unless a recording goes on; none begins meanwhile.
+pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
+    let recording = recording();
+    recording.is_none().then(work)
 }
 
 fn recording() -> MutexGuard<'static, Option<Recording>> {
@@ -97,7 +103,7 @@ impl CudaDriver {
         options: &ActivityOptions,
         sink: Arc<dyn ActivitySink>,
     ) -> ActivityResult<(Session, String)> {
-        let cupti = library::cupti(self.version)?;
+        let cupti = cupti::cupti(self.version)?;
         let session = Session::start(cupti, self.version, options, sink)?;
         session.learn(&self.contexts.all());
         CURRENT.store(std::ptr::from_ref(cupti).cast_mut(), Ordering::Release);
@@ -231,6 +237,9 @@ impl ActivityDriver for CudaDriver {
         let mut recording = recording();
         if recording.is_some() {
             return Err(ActivityError::Recording);
+        }
+        if counters_are_open() {
+            return Err(ActivityError::Counting);
         }
         stop_in_children();
         let cupti = match options.source {

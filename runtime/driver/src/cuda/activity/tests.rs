@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::super::cupti::Cupti;
 use super::buffers::Filled;
 use super::fake::{self, Kept, UNKNOWN_KIND};
-use super::library::Cupti;
 use super::records::{ContextDevices, ReadLoss, Reader, kind};
 use super::session::Session;
 use crate::Context;
