@@ -47,8 +47,9 @@ const SYNC_STREAM: &str = "sync stream";
 /// The flow from a call to what it enqueued.
 const FLOW: &str = "ac2g";
 
-/// The name that Holistic Trace Analysis knows a launch by, which counts only calls of CUDA's runtime: that of the function
-/// through which a program of that runtime would do the same. The driver's function stands beside it.
+/// The name that Holistic Trace Analysis knows a call by, which counts only calls of CUDA's runtime: that of the function
+/// through which a program of that runtime would do the same. The driver's function, CUDA's or the emulated device's, stands
+/// beside it.
 fn runtime_name(function: &str) -> Option<&'static str> {
     let is_asynchronous = function.contains("Async");
     Some(match function {
@@ -58,6 +59,19 @@ fn runtime_name(function: &str) -> Option<&'static str> {
         }
         _ if function.starts_with("cuMemcpy") && is_asynchronous => "cudaMemcpyAsync",
         _ if function.starts_with("cuMemset") && is_asynchronous => "cudaMemsetAsync",
+        _ if function.starts_with("cuGraphLaunch") => "cudaGraphLaunch",
+        _ if function.starts_with("cuStreamWaitEvent") => "cudaStreamWaitEvent",
+        _ if function.starts_with("cuEventRecord") => "cudaEventRecord",
+        "cuStreamSynchronize" | "cuStreamSynchronize_ptsz" | "stream_synchronize" => "cudaStreamSynchronize",
+        "cuEventSynchronize" | "event_synchronize" => "cudaEventSynchronize",
+        "cuCtxSynchronize" | "context_synchronize" => "cudaDeviceSynchronize",
+        // What the host does in place of a library, and what stands for the library's kernels.
+        "launch" | "host_work" => "cudaLaunchKernel",
+        "copy_to_device" | "copy_to_host" | "copy_device" | "copy_peer" | "copy_rows" => "cudaMemcpyAsync",
+        "memset" => "cudaMemsetAsync",
+        "graph_launch" => "cudaGraphLaunch",
+        "stream_wait_event" => "cudaStreamWaitEvent",
+        "event_record" => "cudaEventRecord",
         _ => return None,
     })
 }

@@ -149,6 +149,10 @@ fn launches_have_names_that_analyses_know() {
         "cuMemcpyHtoDAsync_v2",
         "cuMemsetD8Async",
         "cuMemcpyHtoD_v2",
+        "cuGraphLaunch",
+        "context_synchronize",
+        "copy_to_host",
+        "host_work",
     ];
     let call = trace.calls[0];
     trace.calls.clear();
@@ -157,10 +161,16 @@ fn launches_have_names_that_analyses_know() {
     }
     let written = chrome(&trace);
     let text = String::from_utf8(written.clone()).unwrap();
-    for theirs in
-        ["cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync", "cuMemcpyHtoD_v2"]
-    {
-        assert!(text.contains(&format!("\"name\":\"{theirs}\"")), "{theirs}: {text}");
+    for (theirs, count) in [
+        ("cudaLaunchKernel", 2),
+        ("cudaLaunchKernelExC", 1),
+        ("cudaMemcpyAsync", 2),
+        ("cudaMemsetAsync", 1),
+        ("cuMemcpyHtoD_v2", 1),
+        ("cudaGraphLaunch", 1),
+        ("cudaDeviceSynchronize", 1),
+    ] {
+        assert_eq!(text.matches(&format!("\"name\":\"{theirs}\"")).count(), count, "{theirs}: {text}");
     }
     assert!(text.lines().next().unwrap().contains("\"distributedInfo\":{\"rank\": 3}"), "{text}");
     let again = open(&written).trace;
