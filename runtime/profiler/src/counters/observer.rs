@@ -20,7 +20,7 @@ use crate::names;
 use crate::recording::address_of;
 
 /// How long an operation waits for another one that is counted.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A device: its driver and its ordinal there.
 type DeviceKey = (usize, u32);
@@ -123,12 +123,11 @@ impl Counting {
         opened.map(|_| ())
     }
 
-    /// Waits for the operation that is being counted; none is counted afterwards.
-    pub(super) fn shut(&self) -> Held<'_> {
-        // A thread that does not end is not waited for.
-        self.enter(0);
+    /// Waits for the operation that is being counted; none is counted afterwards. Nothing if that does not end.
+    pub(super) fn shut(&self) -> Option<Held<'_>> {
+        let entry = self.enter(0);
         lock(&self.turn).is_over = true;
-        Held(self)
+        matches!(entry, Entry::Mine).then_some(Held(self))
     }
 
     /// Ends counting on the devices.
@@ -254,7 +253,7 @@ impl Observer for CountingObserver {
             Entry::Mine => {}
             Entry::Nested | Entry::Over => return,
             Entry::TooLate => {
-                let reason = "another operation was counted at the same time for more than 10 s";
+                let reason = "another operation was counted at the same time for more than 30 s";
                 return lock(&counting.tally).leave_out(&key, reason);
             }
         }
