@@ -20,10 +20,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "error",
             "library_paths",
-            "activity",
-            "counters",
             "check",
             "graph",
+            "activity",
+            "counters",
             "memory",
             "code",
             "telemetry",

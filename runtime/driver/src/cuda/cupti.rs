@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode, CUstream};
 use libloading::Library;
 
 use crate::activity::{ActivityError, ActivityResult};
@@ -122,6 +122,8 @@ table! {
     }
     optional {
         enable_driver_api = "cuptiActivityEnableDriverApi"(u32, u8);
+        get_graph_node_id = "cuptiGetGraphNodeId"(CUgraphNode, *mut u64);
+        get_graph_exec_id = "cuptiGetGraphExecId"(CUgraphExec, *mut u32);
         subscribe_v2 = "cuptiSubscribe_v2"(*mut Subscriber, Callback, *mut c_void, *mut SubscriberParams);
         get_error_message = "cuptiGetErrorMessage"(Status, *mut *const c_char);
     }

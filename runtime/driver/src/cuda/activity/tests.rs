@@ -423,6 +423,26 @@ fn contexts_name_their_devices() {
 }
 
 #[test]
+fn nodes_have_numbers_while_cupti_records() {
+    use super::{CURRENT, exec_number, node_number};
+    use crate::{GraphExecHandle, NodeHandle};
+    let _turn = fake::turn();
+    // SAFETY: the library of the tests takes any handle.
+    let numbers = || unsafe { (node_number(NodeHandle(7), CUDA), exec_number(GraphExecHandle(9), CUDA)) };
+    let use_table =
+        |table| CURRENT.store(std::ptr::from_ref(fake::leaked(table)).cast_mut(), Ordering::Release);
+    use_table(fake::table());
+    assert_eq!(numbers(), (Ok(5 << 32 | 7), Ok(9)));
+    fake::with(|fake| fake.failures.insert("get_graph_node_id", 1));
+    assert!(matches!(numbers(), (Err(ActivityError::Cupti { call: "cuptiGetGraphNodeId", .. }), Ok(9))));
+    let unsupported = (Err(ActivityError::Unsupported), Err(ActivityError::Unsupported));
+    use_table(Cupti { get_graph_node_id: None, get_graph_exec_id: None, ..fake::table() });
+    assert_eq!(numbers(), unsupported);
+    CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    assert_eq!(numbers(), unsupported);
+}
+
+#[test]
 fn pushes_and_pops_pair_across_recordings() {
     use super::{CURRENT, pop, push};
     let _turn = fake::turn();
