@@ -35,12 +35,13 @@ const LAUNCHES: u64 = 10;
 pub struct CounterOptions {
     devices: Vec<Device>,
     launches: u64,
+    kernels: Vec<String>,
 }
 
 impl Default for CounterOptions {
     /// The first 10 launches of each kernel on all devices of the process.
     fn default() -> Self {
-        Self { devices: Vec::new(), launches: LAUNCHES }
+        Self { devices: Vec::new(), launches: LAUNCHES, kernels: Vec::new() }
     }
 }
 
@@ -55,6 +56,13 @@ impl CounterOptions {
     /// Counts this number of launches of each kernel, graph and library call, the first ones; `u64::MAX` for all.
     pub fn launches(mut self, launches: u64) -> Self {
         self.launches = launches;
+        self
+    }
+
+    /// Counts the kernels whose names contain this text, and those of further calls; without a call, all. Graphs and library
+    /// calls have names as in the report. What cannot run alone must be left out, as a kernel that waits for another one.
+    pub fn kernel(mut self, name: impl Into<String>) -> Self {
+        self.kernels.push(name.into());
         self
     }
 
@@ -110,10 +118,10 @@ impl Counters {
 
     fn start_with(options: CounterOptions, source: Box<dyn Source>) -> Result<Self> {
         let claim = Claim::take()?;
-        let CounterOptions { devices, launches } = options;
+        let CounterOptions { devices, launches, kernels } = options;
         let is_chosen = !devices.is_empty();
         let now = if is_chosen { devices.clone() } else { open_devices() };
-        let counting = Arc::new(Counting::new(source, devices, launches));
+        let counting = Arc::new(Counting::new(source, devices, launches, kernels));
         if let Err(error) = prepare(&counting, &now, is_chosen) {
             counting.close();
             return Err(error);

@@ -32,6 +32,8 @@ pub(super) struct Counting {
     only: Vec<DeviceKey>,
     /// Launches of a kernel that are counted.
     launches: u64,
+    /// What names of kernels contain that are counted; all are if this is empty.
+    kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
     devices: Mutex<HashMap<DeviceKey, Opened>>,
@@ -83,11 +85,17 @@ fn key_of(device: &Device) -> DeviceKey {
 }
 
 impl Counting {
-    pub(super) fn new(source: Box<dyn Source>, only: Vec<Device>, launches: u64) -> Self {
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        only: Vec<Device>,
+        launches: u64,
+        kernels: Vec<String>,
+    ) -> Self {
         Self {
             source,
             only: only.iter().map(key_of).collect(),
             launches,
+            kernels,
             turn: Mutex::default(),
             freed: Condvar::new(),
             devices: Mutex::default(),
@@ -180,6 +188,11 @@ impl Counting {
         }
     }
 
+    /// Whether the options choose an operation.
+    fn is_chosen(&self, key: &Key) -> bool {
+        self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
+    }
+
     /// Begins to count an operation, whose turn it is; why not, if it is not counted.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
         if lock(&self.tally).counted(key) >= self.launches {
@@ -256,6 +269,9 @@ impl Observer for CountingObserver {
                 let reason = "another operation was counted at the same time for more than 30 s";
                 return lock(&counting.tally).leave_out(&key, reason);
             }
+        }
+        if !counting.is_chosen(&key) {
+            return lock(&counting.tally).pass_over();
         }
         match counting.begin(observed.device, &key) {
             Ok(()) => {

@@ -189,6 +189,19 @@ fn launches_over_the_limit_run_uncounted() {
 }
 
 #[test]
+fn kernels_may_be_chosen_by_name() {
+    let rig = rig();
+    let counters = rig.start(rig.options().kernel("pin").kernel("sum"));
+    (0..3).for_each(|_| rig.launch());
+    rig.spin.launch(&rig.stream, Launch::grid_block(1, 1), (5,)).unwrap();
+    let report = counters.stop().unwrap();
+    check(&report);
+    assert_eq!(rows(&report), [("spin", 1, 1)]);
+    assert_eq!((report.operations, report.not_counted["not chosen by name"]), (4, 3));
+    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+}
+
+#[test]
 fn a_graph_has_a_row_for_each_kernel() {
     let rig = rig();
     let counters = rig.start(rig.options());
