@@ -1,7 +1,8 @@
 //! Hardware counters of copy, axpy and sum: bytes from and to the memory, L2 hits, achieved occupancy, stalls.
 //!
 //! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, the device being `cuda:0`, …, by default the best there
-//! is; one without counters runs the kernels alone. Kernels must do the same whether they are counted or not.
+//! is; where counting is refused, it says why and runs the kernels alone. Kernels must do the same whether they are counted or
+//! not.
 //!
 //! With `launch` the kernels are launched without counting, for Nsight Compute. With the FILE that it wrote, its figures are
 //! compared with ours:
@@ -51,7 +52,7 @@ fn main() -> Result<()> {
     }
     let counters = match Counters::start(CounterOptions::default().device(&device)) {
         Ok(counters) => counters,
-        Err(error @ ProfilerError::Counters { .. }) if !is_cuda => {
+        Err(error @ ProfilerError::Counters { .. }) if with.is_none() => {
             println!("not counted: {error}");
             return launch(&device, elements);
         }

@@ -182,6 +182,9 @@ pub struct ProfileArgs {
     /// Launches of each kernel to count, the first ones, or `all` [default: 10]
     #[arg(long, value_name = "N", requires = "counters", value_parser = launches)]
     pub launches: Option<String>,
+    /// Count only kernels whose names contain NAME; can be given several times
+    #[arg(long = "kernel", value_name = "NAME", requires = "counters")]
+    pub kernels: Vec<String>,
     /// The file of the trace, as JSON when it ends in .json or .json.gz [default: profile.pftrace], or of the counters, as JSON
     /// [default: counters.json]
     #[arg(long, value_name = "FILE")]

@@ -36,6 +36,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     let variables = [
         ("WARPSMITH_COUNTERS", Some(outputs.pattern().into())),
         ("WARPSMITH_COUNTERS_LAUNCHES", args.launches.as_ref().map(Into::into)),
+        ("WARPSMITH_COUNTERS_KERNELS", (!args.kernels.is_empty()).then(|| args.kernels.join(";").into())),
         ("WARPSMITH_PROFILE", None),
     ];
     let code = run_program(args, &variables)?;

@@ -8,6 +8,7 @@ use std::path::Path;
 use comfy_table::Cell;
 use serde::Serialize;
 use warpsmith::library::Vendor;
+use warpsmith::profiler::CounterPermission;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 
@@ -50,6 +51,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     checks.extend(visibility::check());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
+    checks.extend(hardware_counters());
     checks.push(gpu_image());
     checks.extend(build_tools());
     let healthy = checks.iter().all(|check| check.status != Status::Broken);
@@ -118,6 +120,17 @@ fn libraries() -> Vec<Check> {
         Err(error) => Check::new(vendor.name(), Status::Note, error.to_string(), &[]),
     };
     Vendor::ALL.iter().copied().map(check).collect()
+}
+
+/// The permission to read hardware counters, which a machine without a CUDA device does not have.
+fn hardware_counters() -> Option<Check> {
+    if Device::cuda_count().unwrap_or(0) == 0 {
+        return None;
+    }
+    let permission = CounterPermission::of_process();
+    let status = if permission.is_granted() == Some(true) { Status::Ok } else { Status::Note };
+    let fix = if status == Status::Ok { Vec::new() } else { vec![CounterPermission::REMEDY.to_owned()] };
+    Some(Check::new("hardware counters", status, permission.to_string(), &fix))
 }
 
 fn gpu_image() -> Check {

@@ -175,6 +175,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-tests", include_str!("../bundle/run-tests")),
         ("run-sanitizers", include_str!("../bundle/run-sanitizers")),
         ("run-agreement", include_str!("../bundle/run-agreement")),
+        ("run-counters", include_str!("../bundle/run-counters")),
         ("run-benches", include_str!("../bundle/run-benches")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {

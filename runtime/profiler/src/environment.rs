@@ -2,8 +2,9 @@
 //! from the moment at which it opens its first device to its end.
 //!
 //! This happens in every program of which the profiler is a part. `%p` in the name stands for the number of the process, for
-//! programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of launches of each kernel to count, or `all`. A
-//! forked process is not recorded.
+//! programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of launches of each kernel to count, or `all`;
+//! `WARPSMITH_COUNTERS_KERNELS` has parts of the names of kernels to count, with `;` between them. A forked process is not
+//! recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
@@ -17,6 +18,7 @@ use crate::profiler::{FileProfiler, Profiler, driver_opens};
 const PROFILE: &str = "WARPSMITH_PROFILE";
 const COUNTERS: &str = "WARPSMITH_COUNTERS";
 const LAUNCHES: &str = "WARPSMITH_COUNTERS_LAUNCHES";
+const KERNELS: &str = "WARPSMITH_COUNTERS_KERNELS";
 
 /// What the environment asks for.
 enum Started {
@@ -56,6 +58,12 @@ fn launches() -> Result<Option<u64>, String> {
         .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
 }
 
+/// What the names of the kernels to count contain.
+fn kernels() -> Vec<String> {
+    let value = std::env::var_os(KERNELS).unwrap_or_default();
+    value.to_string_lossy().split(';').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
 fn start() {
     let started = match (file(PROFILE), file(COUNTERS)) {
         (None, None) => return,
@@ -70,7 +78,11 @@ fn start() {
             .and_then(|launches| {
                 let options = CounterOptions::default();
                 let options = launches.map_or(options.clone(), |launches| options.launches(launches));
-                options.start().map_err(|error| error.to_string())
+                kernels()
+                    .iter()
+                    .fold(options, |options, name| options.kernel(name))
+                    .start()
+                    .map_err(|error| error.to_string())
             })
             .map(|counters| Started::Counters(counters, path))
             .map_err(|error| format!("{COUNTERS}: {error}")),

@@ -41,7 +41,7 @@ mod samples;
 mod schedule;
 
 pub use warpsmith_core::driver::activity::{ActivityError, ActivitySource};
-pub use warpsmith_core::driver::counters::{CounterError, Obstacle};
+pub use warpsmith_core::driver::counters::{CounterError, CounterPermission, Obstacle};
 pub use warpsmith_trace as trace;
 
 pub use self::counters::{CounterOptions, Counters};

@@ -18,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 
 use warpsmith_core::Device;
+use warpsmith_core::driver::counters::CounterError;
 use warpsmith_core::seam::{Observation, observe, open_devices};
 use warpsmith_trace::counters::CounterReport;
 
@@ -34,12 +35,13 @@ const LAUNCHES: u64 = 10;
 pub struct CounterOptions {
     devices: Vec<Device>,
     launches: u64,
+    kernels: Vec<String>,
 }
 
 impl Default for CounterOptions {
     /// The first 10 launches of each kernel on all devices of the process.
     fn default() -> Self {
-        Self { devices: Vec::new(), launches: LAUNCHES }
+        Self { devices: Vec::new(), launches: LAUNCHES, kernels: Vec::new() }
     }
 }
 
@@ -54,6 +56,13 @@ impl CounterOptions {
     /// Counts this number of launches of each kernel, graph and library call, the first ones; `u64::MAX` for all.
     pub fn launches(mut self, launches: u64) -> Self {
         self.launches = launches;
+        self
+    }
+
+    /// Counts the kernels whose names contain this text, and those of further calls; without a call, all. Graphs and library
+    /// calls have names as in the report. What cannot run alone must be left out, as a kernel that waits for another one.
+    pub fn kernel(mut self, name: impl Into<String>) -> Self {
+        self.kernels.push(name.into());
         self
     }
 
@@ -109,14 +118,13 @@ impl Counters {
 
     fn start_with(options: CounterOptions, source: Box<dyn Source>) -> Result<Self> {
         let claim = Claim::take()?;
-        let CounterOptions { devices, launches } = options;
-        let now = if devices.is_empty() { open_devices() } else { devices.clone() };
-        let counting = Arc::new(Counting::new(source, devices, launches));
-        for device in &now {
-            if let Err(error) = counting.open(device) {
-                counting.close();
-                return Err(ProfilerError::Counters { device: device.id().to_string(), error });
-            }
+        let CounterOptions { devices, launches, kernels } = options;
+        let is_chosen = !devices.is_empty();
+        let now = if is_chosen { devices.clone() } else { open_devices() };
+        let counting = Arc::new(Counting::new(source, devices, launches, kernels));
+        if let Err(error) = prepare(&counting, &now, is_chosen) {
+            counting.close();
+            return Err(error);
         }
         let observation = observe(CountingObserver(Arc::clone(&counting)));
         Ok(Self { running: Some((counting, observation)), claim })
@@ -143,11 +151,34 @@ impl Counters {
         }
         let held = counting.shut();
         drop(observation);
-        if releases {
+        // What is being counted needs its device; that one stays taken.
+        if releases && held.is_some() {
             counting.close();
         }
         drop(held);
         Ok(counting.report())
+    }
+}
+
+/// Prepares devices. Those that have no counters are an error if they were chosen, or if no device has any.
+fn prepare(counting: &Counting, devices: &[Device], is_chosen: bool) -> Result<()> {
+    let (mut prepared, mut without) = (0, None);
+    for device in devices {
+        match counting.open(device) {
+            Ok(()) => prepared += 1,
+            Err(error) => {
+                let may_pass = !is_chosen && matches!(error, CounterError::Unsupported { .. });
+                let error = ProfilerError::Counters { device: device.id().to_string(), error };
+                if !may_pass {
+                    return Err(error);
+                }
+                without = without.or(Some(error));
+            }
+        }
+    }
+    match without {
+        Some(error) if prepared == 0 => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::names;
 use crate::recording::address_of;
 
 /// How long an operation waits for another one that is counted.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A device: its driver and its ordinal there.
 type DeviceKey = (usize, u32);
@@ -32,6 +32,8 @@ pub(super) struct Counting {
     only: Vec<DeviceKey>,
     /// Launches of a kernel that are counted.
     launches: u64,
+    /// What names of kernels contain that are counted; all are if this is empty.
+    kernels: Vec<String>,
     turn: Mutex<Turn>,
     freed: Condvar,
     devices: Mutex<HashMap<DeviceKey, Opened>>,
@@ -83,11 +85,17 @@ fn key_of(device: &Device) -> DeviceKey {
 }
 
 impl Counting {
-    pub(super) fn new(source: Box<dyn Source>, only: Vec<Device>, launches: u64) -> Self {
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        only: Vec<Device>,
+        launches: u64,
+        kernels: Vec<String>,
+    ) -> Self {
         Self {
             source,
             only: only.iter().map(key_of).collect(),
             launches,
+            kernels,
             turn: Mutex::default(),
             freed: Condvar::new(),
             devices: Mutex::default(),
@@ -123,12 +131,11 @@ impl Counting {
         opened.map(|_| ())
     }
 
-    /// Waits for the operation that is being counted; none is counted afterwards.
-    pub(super) fn shut(&self) -> Held<'_> {
-        // A thread that does not end is not waited for.
-        self.enter(0);
+    /// Waits for the operation that is being counted; none is counted afterwards. Nothing if that does not end.
+    pub(super) fn shut(&self) -> Option<Held<'_>> {
+        let entry = self.enter(0);
         lock(&self.turn).is_over = true;
-        Held(self)
+        matches!(entry, Entry::Mine).then_some(Held(self))
     }
 
     /// Ends counting on the devices.
@@ -179,6 +186,11 @@ impl Counting {
             drop(turn);
             self.freed.notify_all();
         }
+    }
+
+    /// Whether the options choose an operation.
+    fn is_chosen(&self, key: &Key) -> bool {
+        self.kernels.is_empty() || self.kernels.iter().any(|part| key.name.contains(part))
     }
 
     /// Begins to count an operation, whose turn it is; why not, if it is not counted.
@@ -254,9 +266,12 @@ impl Observer for CountingObserver {
             Entry::Mine => {}
             Entry::Nested | Entry::Over => return,
             Entry::TooLate => {
-                let reason = "another operation was counted at the same time for more than 10 s";
+                let reason = "another operation was counted at the same time for more than 30 s";
                 return lock(&counting.tally).leave_out(&key, reason);
             }
+        }
+        if !counting.is_chosen(&key) {
+            return lock(&counting.tally).pass_over();
         }
         match counting.begin(observed.device, &key) {
             Ok(()) => {

@@ -103,6 +103,12 @@ impl Tally {
         *self.not_counted.entry(reason.to_owned()).or_default() += 1;
     }
 
+    /// Notes an operation that is not to be counted; it has no row.
+    pub(super) fn pass_over(&mut self) {
+        self.operations += 1;
+        *self.not_counted.entry("not chosen by name".to_owned()).or_default() += 1;
+    }
+
     /// Adds what was counted of an operation.
     pub(super) fn add(&mut self, key: &Key, counted: &Counted) {
         let Counted { kernels, dropped } = counted;

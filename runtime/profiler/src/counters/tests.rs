@@ -26,6 +26,8 @@ struct Hardware {
     kernels: Mutex<Vec<usize>>,
     dropped: AtomicU64,
     opening: Mutex<Option<CounterError>>,
+    /// Devices, the next to be opened, that have no counters.
+    without: AtomicU64,
     ending: Mutex<Option<CounterError>>,
     /// The number of the kernel, which its values depend on.
     number: AtomicU64,
@@ -48,6 +50,10 @@ impl Source for Made {
         self.note("open");
         if let Some(error) = lock(&self.0.opening).clone() {
             return Err(error);
+        }
+        let take = |left: u64| left.checked_sub(1);
+        if self.0.without.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return Err(CounterError::Unsupported { driver: "emulated" });
         }
         let stall = |reason: &str| CounterKind::Stall(reason.to_owned());
         let kinds = [
@@ -183,6 +189,19 @@ fn launches_over_the_limit_run_uncounted() {
 }
 
 #[test]
+fn kernels_may_be_chosen_by_name() {
+    let rig = rig();
+    let counters = rig.start(rig.options().kernel("pin").kernel("sum"));
+    (0..3).for_each(|_| rig.launch());
+    rig.spin.launch(&rig.stream, Launch::grid_block(1, 1), (5,)).unwrap();
+    let report = counters.stop().unwrap();
+    check(&report);
+    assert_eq!(rows(&report), [("spin", 1, 1)]);
+    assert_eq!((report.operations, report.not_counted["not chosen by name"]), (4, 3));
+    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+}
+
+#[test]
 fn a_graph_has_a_row_for_each_kernel() {
     let rig = rig();
     let counters = rig.start(rig.options());
@@ -224,7 +243,7 @@ fn calls_of_libraries_are_counted_as_a_whole() {
 }
 
 #[test]
-fn kernels_that_cannot_be_told_are_left_out() {
+fn ambiguous_kernels_are_left_out() {
     let rig = rig();
     let counters = rig.start(rig.options());
     *lock(&rig.hardware.kernels) = vec![2, 0];
@@ -316,4 +335,22 @@ fn stopping_waits_for_the_operation_that_is_counted() {
         assert_eq!(rows(&report), [("slow", 1, 1)]);
     });
     assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
+}
+
+#[test]
+fn devices_without_counters_are_passed_over_unless_chosen() {
+    let rig = rig();
+    *lock(&rig.hardware.opening) = Some(CounterError::Unsupported { driver: "emulated" });
+    let other = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
+    let made = || Box::new(Made(Arc::clone(&rig.hardware)));
+    let all = CounterOptions::default();
+    let error = Counters::start_with(all.clone(), made()).unwrap_err();
+    assert!(
+        matches!(error, ProfilerError::Counters { error: CounterError::Unsupported { .. }, .. }),
+        "{error}"
+    );
+    *lock(&rig.hardware.opening) = None;
+    rig.hardware.without.store(1, Ordering::Relaxed);
+    let counters = Counters::start_with(all, made()).unwrap();
+    drop((counters, other));
 }

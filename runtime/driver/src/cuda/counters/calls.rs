@@ -1,8 +1,7 @@
 //! Calls of CUPTI, with errors that name the cause and the remedy.
 
 use super::library::RangeProfiler;
-use super::privilege;
-use crate::counters::{CounterError, CounterResult, Obstacle};
+use crate::counters::{CounterError, CounterPermission, CounterResult, Obstacle};
 use crate::cuda::cupti::{Cupti, Status, status};
 
 /// The library as a device's session calls it.
@@ -22,7 +21,8 @@ impl Calls {
         Err(match result {
             status::SUCCESS => return Ok(()),
             status::INSUFFICIENT_PRIVILEGES | status::VIRTUALIZED_INSUFFICIENT_PRIVILEGES => {
-                CounterError::NotPermitted { call, text: self.cupti.text(result), probe: privilege::probe() }
+                let permission = CounterPermission::of_process();
+                CounterError::NotPermitted { call, text: self.cupti.text(result), permission }
             }
             status::MULTIPLE_SUBSCRIBERS => CounterError::InUse { by: self.cupti.other_subscriber() },
             status::HARDWARE_BUSY => in_use("another process or tool"),

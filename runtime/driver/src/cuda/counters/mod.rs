@@ -6,7 +6,6 @@ mod calls;
 mod library;
 mod metrics;
 mod params;
-mod privilege;
 mod session;
 pub(super) mod sessions;
 
@@ -40,8 +39,8 @@ fn with<R>(context: Context, work: impl FnOnce(&mut Session) -> CounterResult<R>
 }
 
 impl CudaDriver {
-    /// An observer may use counters: it runs beside the driver's calls, not in a host function of CUDA's, but threads cannot
-    /// tell. So only the process is checked.
+    /// Fails in a process that was forked from the one that started the driver. Observers may count, although other calls are
+    /// refused on their threads, so that the thread is not checked.
     fn can_count(&self) -> CounterResult<()> {
         if self.process == std::process::id() { Ok(()) } else { Err(CounterError::Forked) }
     }

@@ -1,8 +1,9 @@
 //! Counting on a context through CUPTI's range profiler.
 //!
 //! Each kernel is a range by itself, and CUPTI runs it again for each pass, restoring the memory that it wrote
-//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`): nobody has to know what a kernel writes, nor to run the program again. The names
-//! of such ranges are numbers, so each part of the program that is counted has a counter data image of its own, begun anew.
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`). The alternatives need more: user replay, what a kernel writes; application
+//! replay, a program that does the same each time. The names of such ranges are numbers, so each part of the program that is
+//! counted begins with an empty counter data image, and its kernels are the ranges that it holds.
 
 use std::ffi::CStr;
 

@@ -7,8 +7,11 @@
 //! [`CounterDriver::counters_end`] is counted, and has run when that returns. Contexts are independent of each other; recording
 //! of [activity](crate::activity) and counting exclude each other in a process.
 
+mod permission;
+
 use std::fmt;
 
+pub use self::permission::CounterPermission;
 use crate::activity::ActivityError;
 use crate::{Context, DriverError};
 
@@ -114,10 +117,9 @@ pub enum CounterError {
     },
     /// The system does not let this user count.
     #[error(
-        "{call} is not permitted: {text} ({probe}). Let users read counters by loading the NVIDIA module with \
-         NVreg_RestrictProfilingToAdminUsers=0: write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to \
-         /etc/modprobe.d/nvidia.conf and restart; or run as root, or with CAP_SYS_ADMIN. A container gets either from its host \
-         alone: `docker run --cap-add SYS_ADMIN`"
+        "{call} is not permitted: {text} ({permission}); {}. A container gets either from its host alone: `docker run --cap-add \
+         SYS_ADMIN`",
+        CounterPermission::REMEDY
     )]
     NotPermitted {
         /// CUPTI's function.
@@ -125,7 +127,7 @@ pub enum CounterError {
         /// CUPTI's explanation.
         text: String,
         /// What the system says about it.
-        probe: String,
+        permission: CounterPermission,
     },
     /// Another tool counts.
     #[error(
