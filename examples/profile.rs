@@ -81,7 +81,6 @@ fn verdict(summary: &Summary) -> Result<String> {
     let bound = match (share(device.host_late), share(device.busy)) {
         (late, _) if late > BOUND => "launch-bound",
         (_, busy) if busy > 1.0 - BOUND => "bound by the device",
-        // The emulated device has the host do the work of libraries.
         _ => "bound by neither",
     };
     Ok(format!(
