@@ -81,6 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "environment",
         ],
     ),
+    ("runtime/collective", &["error", "launch", "store"]),
     (
         "runtime/libraries",
         &[
