@@ -81,7 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "environment",
         ],
     ),
-    ("runtime/collective", &["error", "launch", "store"]),
+    ("runtime/collective", &["rendezvous_error", "error", "machine", "store", "launch", "rendezvous"]),
     (
         "runtime/libraries",
         &[
