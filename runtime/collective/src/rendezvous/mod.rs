@@ -1,8 +1,8 @@
 //! All ranks find each other, before anything can hang.
 //!
-//! Guarantees: ranks that expect other numbers of ranks, have the same rank, the same GPU or another version of Warpsmith are
-//! an error on all ranks that are there, which names both; a rank whose process ends is named at once; ranks that do not come
-//! are named at the deadline. No rank goes on before all are there and fit.
+//! Guarantees: ranks that expect other numbers of ranks, have the same rank, the same GPU or another version of
+//! Warpsmith are an error on all ranks that are there, which names both; a rank whose process ends is named at once;
+//! ranks that do not come are named at the deadline. No rank goes on before all are there and fit.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -63,13 +63,13 @@ pub struct Meeting {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives the
-/// same names, each once. `gpu` is the [`uuid`](warpsmith_core::Device::uuid) of the GPU that the rank will use; emulated devices
-/// have none of their own.
+/// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives
+/// the same names, each once. `gpu` is the [`uuid`](warpsmith_core::Device::uuid) of the GPU that the rank will use;
+/// emulated devices have none of their own.
 ///
 /// # Errors
-/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the ranks that wait when another one finds what is wrong; those
-/// of the store.
+/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the ranks that wait when another one finds what is
+/// wrong; those of the store.
 pub fn meet(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -252,8 +252,8 @@ impl Meeting {
         &self.store
     }
 
-    /// The ranks whose processes have ended without [`RunStore::finish`], in the order in which they did: the first may be why
-    /// the others did. None in stores that do not know.
+    /// The ranks whose processes have ended without [`RunStore::finish`], in the order in which they did: the first may
+    /// be why the others did. None in stores that do not know.
     ///
     /// # Errors
     /// The store cannot be reached by the deadline.
