@@ -50,8 +50,8 @@ const GONE: &str = "gone";
 const FINISHED: &str = "finished";
 /// The key of a group with what is wrong.
 const FAILED: &str = "failed";
-/// The keys of a group with what all ranks say, which rank 0 writes, and the number of ranks in each: a text has less than
-/// 1 KiB.
+/// The keys of a group with what all ranks say, which rank 0 writes, and the number of ranks in each: a text has less
+/// than 1 KiB.
 const MEMBERS: &str = "members";
 const CHUNK: usize = 1024;
 const END_OF_MEMBER: u8 = 0;
@@ -157,8 +157,8 @@ fn rank_key(rank: usize) -> String {
     format!("rank/{rank}")
 }
 
-/// Waits for all ranks. Rank 0 collects what they say, so that the number of operations does not grow with the square of
-/// the number of ranks.
+/// Waits for all ranks. Rank 0 collects what they say, so that the number of operations does not grow with the square
+/// of the number of ranks.
 fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Instant) -> Result<Vec<Member>> {
     // What is left is for finding out who is missing.
     let left = deadline.saturating_duration_since(Instant::now());
