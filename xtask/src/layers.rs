@@ -84,6 +84,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "environment",
         ],
     ),
+    ("runtime/collective", &["rendezvous_error", "error", "machine", "store", "launch", "rendezvous"]),
     (
         "runtime/libraries",
         &[
