@@ -241,9 +241,10 @@ impl<W: Write> Sink for PerfettoWriter<W> {
     }
 }
 
-/// By time, the longer first where two begin at the same time: the beginning of a file has the beginning of every track.
-fn sort_key(record: &Record) -> (u64, Reverse<u64>, Track) {
-    (record.start(), Reverse(record.end()), track(record))
+/// By time, so that the beginning of a file has the beginning of every track. Of what begins at the same time, threads come
+/// before what they launch, where flows lead; on one track the longer first.
+fn sort_key(record: &Record) -> (u64, Track, Reverse<u64>) {
+    (record.start(), track(record), Reverse(record.end()))
 }
 
 fn track(record: &Record) -> Track {
