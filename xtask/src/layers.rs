@@ -81,7 +81,23 @@ const LAYERS: &[(&str, &[&str])] = &[
             "environment",
         ],
     ),
-    ("runtime/collective", &["error", "launch", "store"]),
+    (
+        "runtime/collective",
+        &[
+            "fingerprint",
+            "failure",
+            "error",
+            "launch",
+            "store",
+            "element",
+            "recorder",
+            "work",
+            "mesh",
+            "backend",
+            "host",
+            "communicator",
+        ],
+    ),
     (
         "runtime/libraries",
         &[

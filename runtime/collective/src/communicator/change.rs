@@ -1,0 +1,102 @@
+//! Communicators of some of the ranks of another: [`Communicator::split`] and [`Communicator::shrink`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Communicator;
+use crate::error::{Error, Result};
+use crate::failure::Failure;
+
+impl Communicator {
+    /// Divides the ranks: those that pass the same color get a communicator of their own, in the order of their keys, and of
+    /// ranks where keys are equal. All ranks call it; one that passes `None` gets `None`. The new communicator has the
+    /// stream and the options of this one, which works on.
+    ///
+    /// Ranks that are threads or processes call it at the same time; one thread that has several ranks cannot.
+    ///
+    /// # Errors
+    /// As [`Self::init`]; [`Error::Communicator`] if this one has failed.
+    pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
+        let prefix = format!("communicator/{}/split/{}", self.mesh.id, self.splits);
+        self.splits += 1;
+        let deadline = Instant::now() + self.options.init_timeout;
+        let own = serde_json::to_vec(&(color, key)).unwrap_or_default();
+        self.store.set(&format!("{prefix}/{}", self.rank()), &own, deadline)?;
+        let mut ranks = Vec::new();
+        for rank in 0..self.world_size() {
+            let text = self.read_of(rank, &format!("{prefix}/{rank}"), deadline)?;
+            let (theirs, key): (Option<u32>, i64) = serde_json::from_slice(&text)
+                .map_err(|_| self.split_error(format!("rank {rank} has put garbage into the store")))?;
+            if theirs == color {
+                ranks.push((key, rank));
+            }
+        }
+        let Some(color) = color else { return Ok(None) };
+        ranks.sort_unstable();
+        let place = ranks.iter().position(|(_, rank)| *rank == self.rank());
+        let Some(place) = place else { return Ok(None) };
+        let options =
+            self.options.clone().name(format!("{}/split/{}/{color}", self.mesh.id, self.splits - 1));
+        Self::meet(&self.stream, place, ranks.len(), Arc::clone(&self.store), options).map(Some)
+    }
+
+    /// A communicator of all ranks but these, which keep their order. The ranks that stay call it, with the same list, also
+    /// after a failure: that is how a program goes on without a rank that is gone. This communicator is not changed.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a list that names this rank, or one that there is not, or not one that is known to be gone; as
+    /// [`Self::init`]. A store that a lost process has served is gone with it.
+    pub fn shrink(&self, excluded: &[usize]) -> Result<Self> {
+        let argument = |reason| Error::Argument { operation: "shrink", rank: self.rank(), reason };
+        let mut excluded = excluded.to_vec();
+        excluded.sort_unstable();
+        excluded.dedup();
+        if let Some(unknown) = excluded.iter().find(|rank| **rank >= self.world_size()) {
+            return Err(argument(format!(
+                "there is no rank {unknown} to exclude, but 0 to {}",
+                self.world_size() - 1
+            )));
+        }
+        if excluded.contains(&self.rank()) {
+            return Err(argument("a rank that is excluded does not call it".to_owned()));
+        }
+        if let Some(Failure::Lost { rank, reason }) = self.mesh.member.failure()
+            && !excluded.contains(&rank)
+        {
+            return Err(argument(format!("rank {rank} is gone ({reason}); exclude it")));
+        }
+        let place = self.rank() - excluded.iter().filter(|rank| **rank < self.rank()).count();
+        let names = excluded.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let options = self.options.clone().name(format!("{}/without {names}", self.mesh.id));
+        let world = self.world_size() - excluded.len();
+        Self::meet(&self.stream, place, world, Arc::clone(&self.store), options)
+    }
+
+    fn split_error(&self, reason: String) -> Error {
+        Error::Init {
+            communicator: self.options.name.clone(),
+            rank: self.rank(),
+            world_size: self.world_size(),
+            reason: format!("split: {reason}"),
+        }
+    }
+
+    /// A value that another rank puts into the store, unless the communicator fails first.
+    fn read_of(&self, rank: usize, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+        let mut pause = Duration::from_micros(500);
+        loop {
+            if self.store.contains(&[key], deadline)? {
+                return self.store.get(key, deadline);
+            }
+            if let Some(failure) = self.mesh.member.failure() {
+                return Err(self.mesh.error(None, failure).into());
+            }
+            if Instant::now() >= deadline {
+                let waited = self.options.init_timeout;
+                return Err(self.split_error(format!("rank {rank} did not call it within {waited:?}")));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+}
