@@ -23,6 +23,7 @@
 //! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
 //! | `profiler`, with the feature of that name, a default | traces of what devices and host do, in memory and in files; `WARPSMITH_PROFILE=FILE` in the environment of a program that was not changed |
+//! | [`collective`] | programs on several GPUs: ranks, the stores by which they meet, communicators |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |
@@ -85,6 +86,7 @@ pub use image::IMAGE;
 pub use op_error::OpError;
 #[cfg(feature = "profiler")]
 pub use warpsmith_profiler as profiler;
+pub use warpsmith_collective as collective;
 pub use warpsmith_ranges as ranges;
 pub use warpsmith_ranges::{mark, nvtx, range};
 pub use warpsmith_runtime::*;

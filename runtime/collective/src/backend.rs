@@ -30,6 +30,25 @@ pub(crate) enum Kind {
     Barrier,
 }
 
+impl Kind {
+    /// Its name for observers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "collective::all_reduce",
+            Self::Reduce { .. } => "collective::reduce",
+            Self::Broadcast { .. } => "collective::broadcast",
+            Self::AllGather => "collective::all_gather",
+            Self::ReduceScatter => "collective::reduce_scatter",
+            Self::AllToAll => "collective::all_to_all",
+            Self::Gather { .. } => "collective::gather",
+            Self::Scatter { .. } => "collective::scatter",
+            Self::Send { .. } => "collective::send",
+            Self::Receive { .. } => "collective::recv",
+            Self::Barrier => "collective::barrier",
+        }
+    }
+}
+
 /// A range of device memory; without bytes its address means nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
@@ -54,12 +73,23 @@ pub(crate) struct Call {
 /// Operations that are enqueued together: one, or a group.
 #[derive(Debug)]
 pub(crate) struct Batch {
+    /// At least one.
     pub calls: Vec<Call>,
     /// The time that each has from when its stream comes to it.
     pub timeout: Duration,
     /// Whether it becomes part of a graph, which runs it any number of times.
     pub is_captured: bool,
     pub work: Arc<WorkState>,
+}
+
+impl Batch {
+    /// Its name for observers.
+    pub fn name(&self) -> &'static str {
+        match &self.calls[..] {
+            [call] => call.kind.name(),
+            _ => "collective::group",
+        }
+    }
 }
 
 /// See the [module's documentation](self).

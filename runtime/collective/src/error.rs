@@ -61,5 +61,14 @@ pub enum Error {
     Runtime(#[from] warpsmith_core::Error),
 }
 
+impl From<Error> for warpsmith_core::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Runtime(error) => error,
+            error => Self::extension(error),
+        }
+    }
+}
+
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -31,6 +31,11 @@ impl Communicator {
                 ranks.push((key, rank));
             }
         }
+        if let Some(before) = (self.splits - 1).checked_sub(1) {
+            // All ranks have come here, so none reads the keys of the split before.
+            self.store
+                .delete(&format!("communicator/{}/split/{before}/{}", self.mesh.id, self.rank()), deadline)?;
+        }
         let Some(color) = color else { return Ok(None) };
         ranks.sort_unstable();
         let place = ranks.iter().position(|(_, rank)| *rank == self.rank());

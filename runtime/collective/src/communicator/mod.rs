@@ -208,8 +208,14 @@ impl Communicator {
     /// # Errors
     /// [`Error::Communicator`]: the failure that ended the communicator before, or a rank that did not come.
     pub fn finish(mut self) -> Result<()> {
+        if self.stream.is_capturing() {
+            let reason = "its stream is being captured; end the capture first".to_owned();
+            return Err(Error::Argument { operation: "finish", rank: self.rank(), reason });
+        }
         let work = self.barrier()?;
-        Ok(work.state.wait_end()?)
+        work.state.wait_end()?;
+        self.mesh.leave();
+        Ok(())
     }
 
     fn place(&self) -> Place {

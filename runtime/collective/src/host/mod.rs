@@ -53,8 +53,9 @@ impl Backend for HostBackend {
             flags: Arc::clone(&flags),
         };
         let (ranks, operation) = (Arc::clone(&self.0), task.batch.calls[0].fingerprint.clone());
+        let name = task.batch.name();
         // SAFETY: passed on from the caller; the calls stay inside of the uses.
-        let enqueued = unsafe { stream.enqueue_host_named("collective", uses, move || task.run()) };
+        let enqueued = unsafe { stream.enqueue_host_named(name, uses, move || task.run()) };
         match enqueued {
             Ok(()) => {
                 flags.is_enqueued.store(true, Ordering::SeqCst);

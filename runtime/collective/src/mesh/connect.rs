@@ -8,7 +8,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ const TOKEN: usize = 32;
 const HELLO: usize = MAGIC.len() + TOKEN + 4;
 /// The time that a connection has to say who it is.
 const HELLO_TIME: Duration = Duration::from_secs(2);
+/// The time that a rank has to say why it has given up.
+const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// The most connections that have not said who they are.
 const MOST_STRANGERS: usize = 64;
 /// The longest pause between two looks into the store.
@@ -80,6 +82,13 @@ struct Keys {
     /// The communicator's id.
     id: String,
     prefix: String,
+    /// How often this rank has met others under the name, with this time.
+    generation: i64,
+}
+
+/// The key of how often a rank has met others under a name.
+fn generation_key(name: &str, rank: usize) -> String {
+    format!("communicator/{name}/generation/{rank}")
 }
 
 impl Keys {
@@ -106,9 +115,9 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
         return Ok((mesh, vec![meeting.device.clone()]));
     }
     let claim = Claim::new(meeting, &this, member.number, deadline)?;
-    let generation = store.add(&format!("communicator/{name}/generation/{rank}"), 1, deadline)?;
+    let generation = store.add(&generation_key(name, rank), 1, deadline)?;
     let id = format!("{name}#{generation}");
-    let keys = Keys { prefix: format!("communicator/{id}"), id };
+    let keys = Keys { prefix: format!("communicator/{id}"), id, generation };
     let met = meet(meeting, &keys, this, member, deadline);
     // Time for a last word, also when the deadline is past.
     let last = Instant::now() + Duration::from_secs(1);
@@ -149,7 +158,7 @@ impl Meeting<'_> {
         let dump_to =
             self.dump_to.as_ref().map(|folder| folder.join(format!("{file}-rank{}.json", self.rank)));
         let (name, dump_to) = (self.name.to_owned(), Mutex::new(dump_to));
-        Ok(Arc::new(Mesh { name, id, member, wires, identities, dump_to }))
+        Ok(Arc::new(Mesh { name, id, member, wires, identities, dump_to, has_left: AtomicBool::new(false) }))
     }
 }
 
@@ -164,23 +173,23 @@ impl<'a> Claim<'a> {
         let Meeting { name, rank, store, .. } = *meeting;
         let key = format!("communicator/{name}/claim/{rank}");
         let own = serde_json::to_vec(&(this, member)).unwrap_or_default();
-        let mut expected = Vec::new();
         loop {
-            let present = store.compare_set(&key, &expected, &own, deadline)?;
+            let present = store.compare_set(&key, b"", &own, deadline)?;
             if present == own {
                 return Ok(Self { store, key });
             }
-            let holder = serde_json::from_slice::<(Process, u64)>(&present).ok().map(|(process, _)| process);
-            match holder {
-                // It was killed while it met others.
-                Some(holder) if holder.has_ended(this) && expected != present => expected = present,
-                Some(holder) => {
+            match serde_json::from_slice::<(Process, u64)>(&present) {
+                Ok((holder, _)) if holder.has_ended(this) => {
+                    // It was killed while it met others. Of two that find out, one is the next to hold it.
+                    store.delete(&key, deadline)?;
+                }
+                Ok((holder, _)) => {
                     return Err(meeting.error(format!(
-                        "{holder} has rank {rank} too; each rank is one process, or one thread"
+                        "{holder} has rank {rank} too; each rank is one process, or one thread. If that one is gone, use \
+                         another store or name"
                     )));
                 }
-                None if present.is_empty() && expected != present => expected = present,
-                None => return Err(meeting.error(format!("`{key}` in the store holds what is no claim"))),
+                Err(_) => return Err(meeting.error(format!("`{key}` in the store holds what is no claim"))),
             }
         }
     }
@@ -221,7 +230,11 @@ fn meet(
     let dialled = (0..rank).filter(|other| !is_here(*other));
     let mut sockets: Vec<Option<TcpStream>> = (0..world).map(|_| None).collect();
     for other in dialled {
-        sockets[other] = Some(dial(meeting, &cards, other, deadline)?);
+        let socket = dial(meeting, &cards, other, deadline);
+        if socket.is_err() {
+            find_cause(meeting, keys, &this, &cards, deadline)?;
+        }
+        sockets[other] = Some(socket?);
     }
     let mut awaited: Vec<usize> = (rank + 1..world).filter(|other| !is_here(*other)).collect();
     let mut strangers = Strangers::new(&cards, rank);
@@ -318,15 +331,37 @@ fn read_cards(
         let known = cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)));
         check_others(meeting, keys, this, known, deadline)?;
         if Instant::now() >= deadline {
-            return Err(meeting.error(format!(
-                "{} did not come within {:?}; start all ranks with the same store and name",
-                ranks(&missing),
-                meeting.timeout
-            )));
+            let advice = match ahead(meeting, keys, &missing)? {
+                Some((rank, times)) => format!(
+                    "rank {rank} has met others under this name {times} times, this rank {} times: ranks that start again \
+                     need another store or name",
+                    keys.generation
+                ),
+                None => "start all ranks with the same store and name".to_owned(),
+            };
+            let missing = ranks(&missing);
+            return Err(
+                meeting.error(format!("{missing} did not come within {:?}; {advice}", meeting.timeout))
+            );
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// A missing rank that has met others more or less often than this one, and how often.
+fn ahead(meeting: &Meeting<'_>, keys: &Keys, missing: &[usize]) -> Result<Option<(usize, i64)>> {
+    let soon = Instant::now() + Duration::from_secs(1);
+    for rank in missing {
+        let key = generation_key(meeting.name, *rank);
+        if meeting.store.contains(&[&key], soon)? {
+            let times = meeting.store.add(&key, 0, soon)?;
+            if times != keys.generation {
+                return Ok(Some((*rank, times)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Another rank's card, if it goes with this rank's own and the others.
@@ -402,6 +437,22 @@ fn check_others<'c>(
                 meeting.error(format!("rank {rank} is gone: {} has ended or was killed", card.process))
             );
         }
+    }
+    Ok(())
+}
+
+/// After a connection was refused: fails if there is a cause that says more, as when its rank has given up because of another.
+fn find_cause(
+    meeting: &Meeting<'_>,
+    keys: &Keys,
+    this: &Process,
+    cards: &[Card],
+    deadline: Instant,
+) -> Result<()> {
+    let end = Instant::now() + CAUSE_TIME;
+    while Instant::now() < end {
+        check_others(meeting, keys, this, cards.iter().enumerate(), deadline)?;
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }

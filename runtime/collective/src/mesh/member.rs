@@ -105,7 +105,9 @@ impl Member {
 
     /// Keeps a failure, unless there is one.
     pub fn fail(&self, failure: Failure) {
-        self.change(|state| drop(state.failure.get_or_insert(failure)));
+        self.change(|state| {
+            state.failure.get_or_insert(failure);
+        });
     }
 
     pub fn failure(&self) -> Option<Failure> {

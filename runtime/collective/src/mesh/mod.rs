@@ -15,6 +15,7 @@ mod wire;
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub(crate) struct Mesh {
     identities: Vec<String>,
     /// The file for the flight record at the first failure.
     dump_to: Mutex<Option<PathBuf>>,
+    has_left: AtomicBool,
 }
 
 impl Mesh {
@@ -194,7 +196,12 @@ impl Mesh {
     /// This rank has waited for these others in vain: asks them why.
     pub fn timed_out(&self, operation: &Fingerprint, waited: Duration, silent: &[usize]) -> Failure {
         let mut peers = Vec::with_capacity(silent.len());
-        for &rank in silent {
+        let mut asked = silent.to_vec();
+        let mut next = 0;
+        // Ranks that run the operation too wait for another.
+        let mut are_there = true;
+        while let Some(&rank) = asked.get(next) {
+            next += 1;
             let progress = self.ask(rank);
             if let Some(failure) = self.member.failure() {
                 return failure;
@@ -206,17 +213,29 @@ impl Mesh {
             if let Some(other) = other {
                 return self.mismatch(operation, rank, other.clone());
             }
+            let is_there = theirs.clone().any(|theirs| theirs.matches(operation));
+            are_there &= is_there;
+            if is_there && !silent.contains(&rank) {
+                continue;
+            }
             let said = progress.map_or("does not answer".to_owned(), |progress| progress.to_string());
             peers.push((rank, format!("({}) {said}", self.identities[rank])));
+            if are_there && next == silent.len() && !operation.is_point_to_point() {
+                asked.extend(self.others().filter(|other| !silent.contains(other)));
+            }
         }
         let (rank, operation) = (self.rank(), Box::new(operation.clone()));
         self.fail(Failure::Timeout { rank, operation, waited_ms: waited.as_millis() as u64, peers })
     }
 }
 
-impl Drop for Mesh {
-    /// Leaves: others that still need this rank learn that it will not come.
-    fn drop(&mut self) {
+impl Mesh {
+    /// Leaves: others that still need this rank learn that it will not come. Operations of this rank fail from now on.
+    pub fn leave(&self) {
+        if self.has_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let has_failed = self.member.failure().is_some();
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {
                 Wire::Memory(member) if rank != self.member.rank => {
@@ -225,13 +244,20 @@ impl Drop for Mesh {
                 }
                 Wire::Memory(_) => {}
                 Wire::Socket(connection) => {
-                    if self.member.failure().is_none() {
+                    if !has_failed {
                         connection.send_last(&Frame::Goodbye);
                     }
                     connection.close();
                 }
             }
         }
+        self.member.fail(Failure::Left { rank: self.rank() });
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 

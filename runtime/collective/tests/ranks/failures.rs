@@ -161,24 +161,35 @@ fn a_message_of_another_length_is_named() {
 #[test]
 fn crossed_communicators_time_out_by_name() {
     let streams = streams(2);
-    let of = |name| Communicator::init_all(&streams, &timeout(500).name(name)).expect("ranks meet");
-    let pairs: Vec<_> = of("a").into_iter().zip(of("b")).collect();
+    let of = |name, time| Communicator::init_all(&streams, &timeout(time).name(name)).expect("ranks meet");
+    let pairs: Vec<_> = of("a", 300).into_iter().zip(of("b", 60_000)).collect();
     let texts: Vec<_> = std::thread::scope(|scope| {
         let cross = |(mut a, mut b): (Communicator, Communicator)| {
             scope.spawn(move || {
-                let (first, second) = if a.rank() == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
-                // The stream comes to the second when the first has ended.
-                let (first, second) = (first.barrier(), second.barrier());
-                [text(first), text(second)]
+                // Each stream comes to the second when the first has ended.
+                let (of_a, of_b) = if a.rank() == 0 {
+                    let of_a = a.barrier();
+                    (of_a, b.barrier())
+                } else {
+                    let of_b = b.barrier();
+                    (a.barrier(), of_b)
+                };
+                let text = text(of_a);
+                of_b.expect("enqueued").wait(LONG).expect("when `a` has ended, `b` goes on");
+                text
             })
         };
         let threads: Vec<_> = pairs.into_iter().map(cross).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     let said = "has not begun its next, barrier: its stream has earlier work";
-    assert!(texts.iter().any(|text| text.contains(said)), "{texts:?}");
-    let named = |name: &str| texts.iter().filter(|text| text.contains(name)).count();
-    assert_eq!((named("communicator `a`"), named("communicator `b`")), (2, 2), "{texts:?}");
+    for (rank, text) in texts.iter().enumerate() {
+        assert!(text.contains(said), "{text}");
+        assert!(
+            text.starts_with(&format!("barrier #0 on rank {rank} of communicator `a`: rank 0 waited 3")),
+            "{text}"
+        );
+    }
 }
 
 #[test]
