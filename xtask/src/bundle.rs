@@ -37,7 +37,13 @@ const LEFT_OUT: [&str; 14] = [
     "warpsmith-cust-core",
 ];
 /// The crates of the runtime. Most of their test programs have emulated devices only and stay out of the bundle.
-const RUNTIME: [&str; 4] = ["warpsmith-runtime", "warpsmith-driver", "warpsmith-core", "warpsmith-libraries"];
+const RUNTIME: [&str; 5] = [
+    "warpsmith-runtime",
+    "warpsmith-driver",
+    "warpsmith-core",
+    "warpsmith-collective",
+    "warpsmith-libraries",
+];
 /// The test programs of those crates that use the device under test.
 const ON_DEVICE: [&str; 2] = ["on_device", "libraries"];
 

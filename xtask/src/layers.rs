@@ -86,9 +86,12 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "fingerprint",
             "failure",
+            "rendezvous_error",
             "error",
-            "launch",
+            "machine",
             "store",
+            "launch",
+            "rendezvous",
             "element",
             "recorder",
             "work",

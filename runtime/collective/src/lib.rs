@@ -3,7 +3,8 @@
 //! | wanted | use |
 //! | --- | --- |
 //! | rank and number of ranks, from the engine that started the process | [`Launch`] |
-//! | values that all ranks see | a [`Store`] |
+//! | values that all ranks see | a [`Store`], in [`store`] |
+//! | all ranks there, each on a GPU of its own, of one version | [`rendezvous`] |
 //! | sums, copies and messages between ranks | a [`Communicator`] |
 //! | what became of an operation | its [`Work`]; [`Communicator::dump`] |
 //! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
@@ -17,8 +18,11 @@ mod failure;
 mod fingerprint;
 mod host;
 mod launch;
+mod machine;
 mod mesh;
 mod recorder;
+pub mod rendezvous;
+mod rendezvous_error;
 pub mod store;
 mod work;
 
@@ -27,7 +31,7 @@ pub use self::element::{Element, ElementType, ReduceOp};
 pub use self::error::{Error, Result};
 pub use self::failure::{CommunicatorError, Failure};
 pub use self::fingerprint::Fingerprint;
-pub use self::launch::Launch;
+pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};
 pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;
 pub use self::work::Work;

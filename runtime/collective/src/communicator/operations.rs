@@ -194,7 +194,7 @@ impl Communicator {
     /// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
     ///     let (rank, stream) = (ranks.rank(), ranks.stream().clone());
     ///     let x = DeviceBuffer::from_host(&stream, &[rank as u32])?;
-    ///     let mut y = DeviceBuffer::uninit(&stream, 1)?;
+    ///     let mut y = DeviceBuffer::<u32>::uninit(&stream, 1)?;
     ///     let work = ranks.group(|group| {
     ///         group.send(&x, 1 - rank)?;
     ///         group.recv(&mut y, 1 - rank)

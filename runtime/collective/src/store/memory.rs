@@ -1,16 +1,16 @@
 //! The store of one process.
 
-use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::Store;
+use super::values::Values;
+use super::{Store, check};
 use crate::error::{Error, Result};
 
 /// The store of ranks that are threads of one process.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    values: Mutex<HashMap<String, Vec<u8>>>,
+    values: Mutex<Values>,
     changed: Condvar,
 }
 
@@ -20,7 +20,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    fn values(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+    fn values(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -28,15 +28,17 @@ impl MemoryStore {
         let left = deadline.saturating_duration_since(Instant::now());
         let (values, _) = self
             .changed
-            .wait_timeout_while(self.values(), left, |values| !values.contains_key(key))
+            .wait_timeout_while(self.values(), left, |values| !values.contains(key.as_bytes()))
             .unwrap_or_else(PoisonError::into_inner);
-        values.get(key).cloned().ok_or_else(|| Error::StoreTimeout { key: key.to_owned() })
+        let value = values.get(key.as_bytes()).map(<[u8]>::to_vec);
+        value.ok_or_else(|| Error::StoreTimeout { key: key.to_owned() })
     }
 }
 
 impl Store for MemoryStore {
     fn set(&self, key: &str, value: &[u8], _deadline: Instant) -> Result<()> {
-        self.values().insert(key.to_owned(), value.to_vec());
+        check(key, &[value])?;
+        self.values().set(key.as_bytes(), value.to_vec());
         self.changed.notify_all();
         Ok(())
     }
@@ -51,36 +53,24 @@ impl Store for MemoryStore {
 
     fn contains(&self, keys: &[&str], _deadline: Instant) -> Result<bool> {
         let values = self.values();
-        Ok(keys.iter().all(|key| values.contains_key(*key)))
+        Ok(keys.iter().all(|key| values.contains(key.as_bytes())))
     }
 
     fn add(&self, key: &str, amount: i64, _deadline: Instant) -> Result<i64> {
-        let mut values = self.values();
-        let number = match values.get(key) {
-            None => 0,
-            Some(value) => std::str::from_utf8(value)
-                .ok()
-                .and_then(|text| text.parse::<i64>().ok())
-                .ok_or_else(|| Error::NotANumber { key: key.to_owned() })?,
-        };
-        let sum = number.wrapping_add(amount);
-        values.insert(key.to_owned(), sum.to_string().into_bytes());
+        check(key, &[])?;
+        let sum = self.values().add(key.as_bytes(), amount);
         self.changed.notify_all();
-        Ok(sum)
+        sum.ok_or_else(|| Error::NotANumber { key: key.to_owned() })
     }
 
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], _deadline: Instant) -> Result<Vec<u8>> {
-        let mut values = self.values();
-        let present = values.get(key).map_or(&[][..], Vec::as_slice);
-        if present != expected || (expected.is_empty() && values.contains_key(key)) {
-            return Ok(present.to_vec());
-        }
-        values.insert(key.to_owned(), desired.to_vec());
+        check(key, &[expected, desired])?;
+        let (value, _) = self.values().compare_set(key.as_bytes(), expected, desired);
         self.changed.notify_all();
-        Ok(desired.to_vec())
+        Ok(value.unwrap_or_default())
     }
 
     fn delete(&self, key: &str, _deadline: Instant) -> Result<bool> {
-        Ok(self.values().remove(key).is_some())
+        Ok(self.values().delete(key.as_bytes()))
     }
 }

@@ -1,28 +1,71 @@
 //! Stores: values under names, which all ranks see.
 //!
 //! Guarantees: each operation is atomic; [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set, in
-//! whatever order ranks arrive; none takes longer than its deadline.
+//! whatever order ranks arrive; none takes longer than its deadline; no key is longer than [`LONGEST_KEY`], no value than
+//! [`LONGEST_VALUE`].
+//!
+//! | ranks are | use |
+//! | --- | --- |
+//! | threads of one process | [`MemoryStore`] |
+//! | processes, on one host or several | [`TcpStore`], with a [`StoreServer`] in one of them: PyTorch's protocol |
+//! | processes with a file system in common, and no network | [`FileStore`] |
+//! | any of these, with keys of their own | [`PrefixStore`] |
+//!
+//! [`Launch::store`](crate::Launch::store) opens the one that the environment names.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use warpsmith_collective::store::{ServerOptions, Store, StoreServer, TcpStore};
+//!
+//! # fn main() -> warpsmith_collective::Result<()> {
+//! let deadline = Instant::now() + Duration::from_secs(10);
+//! let server = StoreServer::start("127.0.0.1:0".parse().unwrap(), ServerOptions::default())?;
+//! let store = TcpStore::connect(&server.address().to_string(), None, deadline)?;
+//! store.set("address", b"gpu01:4711", deadline)?;
+//! assert_eq!(store.get("address", deadline)?, b"gpu01:4711");
+//! assert_eq!(store.add("arrived", 1, deadline)?, 1);
+//! # Ok(())
+//! # }
+//! ```
 
+mod file;
 mod memory;
+mod prefix;
+mod tcp;
+mod token;
+mod values;
 
 use std::fmt;
 use std::time::Instant;
 
+pub use self::file::FileStore;
 pub use self::memory::MemoryStore;
-use crate::error::Result;
+pub use self::prefix::PrefixStore;
+#[cfg(feature = "fuzzing")]
+pub use self::tcp::fuzzed;
+pub use self::tcp::{ServerOptions, StoreServer, TcpStore};
+pub(crate) use self::tcp::{Will, resolve};
+pub use self::token::Token;
+use crate::error::{Error, Result};
+
+/// The longest key, in bytes.
+pub const LONGEST_KEY: usize = 4 << 10;
+/// The longest value, in bytes.
+pub const LONGEST_VALUE: usize = 1 << 20;
 
 /// Values under names, which all ranks see.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Sets a key, in place of the value that it may have.
     ///
     /// # Errors
-    /// The store cannot be reached by the deadline.
+    /// The store cannot be reached by the deadline; [`Error::TooLong`].
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()>;
 
     /// The value of a key, as soon as there is one.
     ///
     /// # Errors
-    /// [`Error::StoreTimeout`](crate::Error::StoreTimeout) when the key is not set by the deadline; the store cannot be reached.
+    /// [`Error::StoreTimeout`] when the key is not set by the deadline; the store cannot be reached.
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>>;
 
     /// Waits until all of these keys are set.
@@ -40,10 +83,11 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Adds to the decimal number under a key, which is 0 when it is not set, and returns the sum.
     ///
     /// # Errors
-    /// [`Error::NotANumber`](crate::Error::NotANumber); as [`Self::set`].
+    /// [`Error::NotANumber`]; as [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
-    /// Sets a key when its value is `expected`, or, when that is empty, when it is not set. Returns the value after that.
+    /// Sets a key when its value is `expected`, or, when that is empty, when it is not set. Returns the value after that,
+    /// which is empty when the key is still not set.
     ///
     /// # Errors
     /// As [`Self::set`].
@@ -54,4 +98,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::set`].
     fn delete(&self, key: &str, deadline: Instant) -> Result<bool>;
+}
+
+/// Whether a key and values are short enough for every store.
+fn check(key: &str, values: &[&[u8]]) -> Result<()> {
+    let limited = |what, length, limit| match length <= limit {
+        true => Ok(()),
+        false => Err(Error::TooLong { what, length, limit }),
+    };
+    limited("key", key.len(), LONGEST_KEY)?;
+    values.iter().try_for_each(|value| limited("value", value.len(), LONGEST_VALUE))
 }

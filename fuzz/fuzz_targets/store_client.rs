@@ -1,0 +1,7 @@
+//! Reads bytes as the answers of a store's server.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use warpsmith_collective::store::fuzzed;
+
+fuzz_target!(|bytes: &[u8]| fuzzed::client(bytes));

@@ -1,0 +1,165 @@
+//! Where the processes of a run meet.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::engines::Identity;
+use super::variables::{Read, Variables};
+use super::{Engine, nodes};
+use crate::error::{Error, Result};
+
+/// The first port for runs whose engine names none, above those that Linux gives to clients, and how many there are. JAX has
+/// the same ones.
+const PORTS: (u16, u64) = (61440, 4096);
+
+/// Where the processes of a run meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreAddress {
+    /// A server.
+    Tcp {
+        /// The name or address of its host.
+        host: String,
+        /// Its port.
+        port: u16,
+        /// The process that serves it.
+        served_by: StoreHost,
+    },
+    /// A folder: [`FileStore`](crate::store::FileStore).
+    Folder(PathBuf),
+}
+
+/// The process that serves the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreHost {
+    /// Rank 0 of the run.
+    Rank0,
+    /// `warpsmith launch`.
+    Launcher,
+    /// torchrun's agent, with PyTorch's server.
+    Agent,
+}
+
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port, .. } if host.contains(':') => write!(out, "[{host}]:{port}"),
+            Self::Tcp { host, port, .. } => write!(out, "{host}:{port}"),
+            Self::Folder(path) => write!(out, "file:{}", path.display()),
+        }
+    }
+}
+
+impl Variables {
+    /// Where the processes meet. `None` for a process alone of which no variable says so.
+    pub(super) fn store(&self, identity: &Identity) -> Result<Option<StoreAddress>> {
+        if let Some(text) = self.text("WARPSMITH_STORE") {
+            return self.named(text).map(Some);
+        }
+        if self.has("MASTER_ADDR") || self.has("MASTER_PORT") {
+            return self.master(identity).map(Some);
+        }
+        if identity.world_size.value == 1 {
+            return Ok(None);
+        }
+        let present = self.shown(identity.rank.name);
+        let missing = |missing, advice| Error::MissingVariable { missing, present, advice };
+        match identity.engine {
+            Engine::Slurm => self.of_slurm_step().map(Some),
+            Engine::OpenMpi | Engine::Mpich => {
+                let is_local =
+                    identity.local_world_size.is_some_and(|local| local.value == identity.world_size.value);
+                let number = self.text("PMIX_NAMESPACE").map(hash).or(self.parent.map(u64::from));
+                match number.filter(|_| is_local) {
+                    Some(number) => Ok(Some(at("127.0.0.1".to_owned(), port(number)))),
+                    None => Err(missing("WARPSMITH_STORE", OF_MPI)),
+                }
+            }
+            Engine::Torchrun => Err(missing(
+                "MASTER_ADDR",
+                "set it to the host of rank 0, and MASTER_PORT to a free port there",
+            )),
+            Engine::Warpsmith | Engine::Alone => {
+                Err(missing("WARPSMITH_STORE", "set it to HOST:PORT, of rank 0's host and a free port there"))
+            }
+        }
+    }
+
+    fn named(&self, text: &str) -> Result<StoreAddress> {
+        let wrong = |problem: &str| self.wrong("WARPSMITH_STORE", problem);
+        if let Some(folder) = text.strip_prefix("file:") {
+            let folder = folder.strip_prefix("//").unwrap_or(folder);
+            return match folder.starts_with('/') || cfg!(windows) {
+                true => Ok(StoreAddress::Folder(folder.into())),
+                false => Err(wrong("the folder must be an absolute path: file:/PATH")),
+            };
+        }
+        let problem = "this must be HOST:PORT or file:/PATH";
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| wrong(problem))?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong(problem))?;
+        if host.is_empty() {
+            return Err(wrong(problem));
+        }
+        let served_by = match self.text("WARPSMITH_STORE_SERVER") {
+            None | Some("rank0") => StoreHost::Rank0,
+            Some("launcher") => StoreHost::Launcher,
+            Some(_) => return Err(self.wrong("WARPSMITH_STORE_SERVER", "this must be rank0 or launcher")),
+        };
+        Ok(StoreAddress::Tcp { host: host.to_owned(), port, served_by })
+    }
+
+    /// The address that torchrun, or a user, names.
+    fn master(&self, identity: &Identity) -> Result<StoreAddress> {
+        let missing = |missing, present| Error::MissingVariable {
+            missing,
+            present: self.shown(present),
+            advice: "set both, to rank 0's host and a free port there",
+        };
+        let host = self.text("MASTER_ADDR").ok_or_else(|| missing("MASTER_ADDR", "MASTER_PORT"))?.trim();
+        let port = self.number::<u16>("MASTER_PORT")?.ok_or_else(|| missing("MASTER_PORT", "MASTER_ADDR"))?;
+        if port.value == 0 {
+            return Err(self.wrong("MASTER_PORT", "this must be a port, from 1 to 65535"));
+        }
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return Err(self.wrong("MASTER_ADDR", "this must be the name or address of a host"));
+        }
+        let agent = "TORCHELASTIC_USE_AGENT_STORE";
+        let served_by = match self.text(agent) {
+            Some("True") if identity.engine == Engine::Torchrun => StoreHost::Agent,
+            None | Some("True" | "False") => StoreHost::Rank0,
+            Some(_) => return Err(self.wrong(agent, "this must be True or False")),
+        };
+        Ok(StoreAddress::Tcp { host: host.to_owned(), port: port.value, served_by })
+    }
+
+    fn of_slurm_step(&self) -> Result<StoreAddress> {
+        let missing = |missing| Error::MissingVariable {
+            missing,
+            present: self.shown("SLURM_STEP_ID"),
+            advice: "start the program with srun, or set WARPSMITH_STORE to HOST:PORT of rank 0",
+        };
+        let name = "SLURM_STEP_NODELIST";
+        let list = self.text(name).ok_or_else(|| missing(name))?;
+        let host = nodes::first_host(list).ok_or_else(|| self.wrong(name, "this is no list of hosts"))?;
+        let job: Read<u64> = self.number("SLURM_JOB_ID")?.ok_or_else(|| missing("SLURM_JOB_ID"))?;
+        Ok(at(host, port(job.value)))
+    }
+}
+
+const OF_MPI: &str = "mpirun does not say which host rank 0 has; set it to HOST:PORT of rank 0, with a free port, for all \
+                      processes: mpirun -x WARPSMITH_STORE=HOST:PORT, mpiexec -genv WARPSMITH_STORE HOST:PORT";
+
+fn at(host: String, port: u16) -> StoreAddress {
+    StoreAddress::Tcp { host, port, served_by: StoreHost::Rank0 }
+}
+
+fn port(number: u64) -> u16 {
+    PORTS.0 + u16::try_from(number % PORTS.1).expect("less than the number of ports")
+}
+
+/// FNV-1a: the same in each process.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}

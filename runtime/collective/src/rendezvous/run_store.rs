@@ -1,0 +1,182 @@
+//! The store of a run, opened as the environment says.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{FINISHED, GONE, Waited, Watch};
+use crate::error::{Error, Result};
+use crate::launch::{Launch, StoreAddress, StoreHost};
+use crate::store::{
+    FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
+};
+
+/// The store in which the processes of a run meet; a process that has ended is known to the others, except in a folder and at
+/// torchrun's agent.
+///
+/// Dropping it without [`finish`](Self::finish) tells the others that this process has ended; in rank 0 it may end the store.
+#[derive(Debug)]
+pub struct RunStore {
+    // The order in which they are dropped.
+    will: Option<Will>,
+    store: Arc<dyn Store>,
+    server: Option<StoreServer>,
+    launch: Launch,
+}
+
+impl Launch {
+    /// Opens the store of the run: serves it if this is rank 0 and no engine does, connects to it else, until the deadline.
+    /// A process alone has a [`MemoryStore`].
+    ///
+    /// A server listens on the address that the name of its host stands for, on no other network; with a token, it
+    /// serves only this run.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use warpsmith_collective::{Launch, Store};
+    ///
+    /// # fn main() -> warpsmith_collective::Result<()> {
+    /// let deadline = Instant::now() + Duration::from_secs(30);
+    /// let launch = Launch::from_env()?;
+    /// let store = launch.store(deadline)?;
+    /// store.set("ready", b"yes", deadline)?;
+    /// store.finish(deadline)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Listen`]: the port is in use, or the host is not this one; those of [`TcpStore::connect`] and
+    /// [`FileStore::open`]; [`Error::NoStore`] when there are other ranks and no address.
+    pub fn store(&self, deadline: Instant) -> Result<RunStore> {
+        let (mut will, mut server) = (None, None);
+        let store: Arc<dyn Store> = match &self.store {
+            None if self.world_size == 1 => Arc::new(MemoryStore::new()),
+            None => return Err(Error::NoStore { rank: self.rank, world_size: self.world_size }),
+            Some(StoreAddress::Folder(folder)) => Arc::new(FileStore::open(folder)?),
+            Some(address @ StoreAddress::Tcp { host, served_by, .. }) => {
+                let mut target = address.to_string();
+                if self.rank == 0 && *served_by == StoreHost::Rank0 {
+                    let options = ServerOptions { token: self.token.clone(), ..ServerOptions::default() };
+                    let started = serve(&target, host, options, deadline)?;
+                    target = started.address().to_string();
+                    server = Some(started);
+                }
+                let is_ours = *served_by != StoreHost::Agent;
+                let store = TcpStore::connect(&target, self.token.as_ref().filter(|_| is_ours), deadline)?;
+                if is_ours {
+                    let key = format!("{}/{GONE}", self.key_prefix());
+                    will = Some(store.leave_will(&key, format!("{},", self.rank).as_bytes(), deadline)?);
+                }
+                Arc::new(store)
+            }
+        };
+        Ok(RunStore { will, store, server, launch: self.clone() })
+    }
+}
+
+impl RunStore {
+    /// The store, to be used in several places. It must not be used after this is dropped.
+    pub fn shared(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    /// Ends the use of the store: the others do not take the end of this process for a failure. Where it serves the store, it
+    /// waits until all others have come to this as well, or ended.
+    ///
+    /// # Errors
+    /// The store cannot be reached; [`Error::StoreTimeout`] when others still use it at the deadline.
+    pub fn finish(mut self, deadline: Instant) -> Result<()> {
+        let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
+        if let Some(will) = self.will.take() {
+            let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
+            will.revoke(deadline).map_err(|source| Error::StoreSilent {
+                address,
+                operation: "finish",
+                source,
+            })?;
+        }
+        let others = self.launch.world_size - 1;
+        match (&self.server, self.launch.rank) {
+            (Some(_), _) if others > 0 => {
+                let keys: Vec<String> = (1..=others).map(|rank| format!("{FINISHED}/{rank}")).collect();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                match Watch::new(&run).wait(&keys, deadline)? {
+                    // Who has ended needs the store no more.
+                    Waited::Set | Waited::Gone(_) => Ok(()),
+                    Waited::Late => Err(Error::StoreTimeout { key: keys.join("`, `") }),
+                }
+            }
+            (None, rank) if rank > 0 => run.set(&format!("{FINISHED}/{rank}"), b"", deadline),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for RunStore {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
+        self.store.set(key, value, deadline)
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+        self.store.get(key, deadline)
+    }
+
+    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
+        self.store.wait(keys, deadline)
+    }
+
+    fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool> {
+        self.store.contains(keys, deadline)
+    }
+
+    fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64> {
+        self.store.add(key, amount, deadline)
+    }
+
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        self.store.compare_set(key, expected, desired, deadline)
+    }
+
+    fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
+        self.store.delete(key, deadline)
+    }
+}
+
+/// Serves at the first address of a host that is one of this machine.
+fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -> Result<StoreServer> {
+    let failed = |source| Error::Listen { address: address.to_owned(), source };
+    let mut targets = resolve(address, deadline).map_err(failed)?;
+    // Many systems give their own name an address that others cannot reach.
+    let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
+    if is_name && targets.iter().all(|target| target.ip().is_loopback()) {
+        let outward = targets.first().and_then(|target| outward(target.port()));
+        targets.splice(0..0, outward);
+    }
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for target in targets {
+        match StoreServer::start(target, options.clone()) {
+            Ok(server) => return Ok(server),
+            Err(Error::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable => {
+                let why = format!(
+                    "{target} is not an address of this host, {}: run rank 0 on the host that is named",
+                    crate::machine::name()
+                );
+                last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failed(last))
+}
+
+/// The address of this machine on the network that its default route leads to.
+fn outward(port: u16) -> Option<SocketAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // An address for documentation. Connecting sends nothing, but chooses the route.
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(SocketAddr::new(ip, port))
+}

@@ -1,0 +1,214 @@
+//! The store in a folder that all ranks see.
+//!
+//! Guarantees: a value is written whole or not at all, whenever a process is killed; what is read is checked, so that a
+//! foreign file is an error; locks end with the process that holds them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::values::number;
+use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
+use crate::error::{Error, Result};
+
+/// With which each file begins, before key and value with their lengths.
+const MAGIC: &[u8; 8] = b"WSSTORE1";
+/// The pauses between looks at the folder.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
+
+/// The store in a folder of a file system that all ranks see: for processes without a network between them. The format is its
+/// own, a file a key; PyTorch's `FileStore` cannot read it. The file system must have locks and atomic renames: local ones,
+/// and NFS from version 4.
+///
+/// Values stay when the processes end: give each run a folder of its own, or keys of its own
+/// ([`Launch::store`](crate::Launch::store) does so), and remove the folder afterwards.
+#[derive(Debug)]
+pub struct FileStore {
+    folder: PathBuf,
+}
+
+impl FileStore {
+    /// The store in a folder, which is made, for its owner alone, if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::StoreFile`].
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
+        let folder = folder.into();
+        let made = make_folder(&folder);
+        made.map_err(|source| Error::StoreFile { path: folder.clone(), source })?;
+        Ok(Self { folder })
+    }
+
+    /// The file of a key. Keys may be longer than names of files, and hold other characters.
+    fn file(&self, key: &str) -> PathBuf {
+        let digest = Sha256::digest(key.as_bytes());
+        self.folder.join(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    fn read(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.file(key);
+        match read(&path, key) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::StoreFile { path, source }),
+        }
+    }
+
+    fn write(&self, key: &str, value: &[u8]) -> Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // Unique among hosts too, as far as it must be: two that write at once are of different processes.
+        let new = format!("new-{}-{}-{number}", crate::machine::identity(), std::process::id());
+        let new = self.folder.join(new);
+        let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
+        written.map_err(|source| {
+            // What is left of it harms nobody.
+            let _ = fs::remove_file(&new);
+            Error::StoreFile { path: new, source }
+        })
+    }
+
+    /// Runs while no other process changes a value depending on it.
+    fn locked<T>(
+        &self,
+        operation: &'static str,
+        deadline: Instant,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let path = self.folder.join("lock");
+        let failed = |source| Error::StoreFile { path: path.clone(), source };
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let locked = poll(deadline, || match file.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(source)) => Err(failed(source)),
+        })?;
+        if locked.is_none() {
+            let source = io::ErrorKind::TimedOut.into();
+            return Err(Error::StoreSilent { address: path.display().to_string(), operation, source });
+        }
+        // The lock ends when the file is closed.
+        run()
+    }
+}
+
+impl Store for FileStore {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
+        check(key, &[value])?;
+        self.locked("set", deadline, || self.write(key, value))
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+        check(key, &[])?;
+        poll(deadline, || self.read(key))?.ok_or_else(|| Error::StoreTimeout { key: key.to_owned() })
+    }
+
+    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
+        keys.iter().try_for_each(|key| self.get(key, deadline).map(drop))
+    }
+
+    fn contains(&self, keys: &[&str], _deadline: Instant) -> Result<bool> {
+        for key in keys {
+            check(key, &[])?;
+            if self.read(key)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64> {
+        check(key, &[])?;
+        self.locked("add", deadline, || {
+            let present = match self.read(key)? {
+                None => 0,
+                Some(value) => number(&value).ok_or_else(|| Error::NotANumber { key: key.to_owned() })?,
+            };
+            let sum = present.wrapping_add(amount);
+            self.write(key, sum.to_string().as_bytes())?;
+            Ok(sum)
+        })
+    }
+
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        check(key, &[expected, desired])?;
+        self.locked("compare and set", deadline, || match self.read(key)? {
+            Some(present) if present != expected => Ok(present),
+            None if !expected.is_empty() => Ok(Vec::new()),
+            _ => {
+                self.write(key, desired)?;
+                Ok(desired.to_vec())
+            }
+        })
+    }
+
+    fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
+        check(key, &[])?;
+        let path = self.file(key);
+        self.locked("delete", deadline, || match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(Error::StoreFile { path: path.clone(), source }),
+        })
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder)
+}
+
+/// Looks until there is something, or the deadline has passed.
+fn poll<T>(deadline: Instant, mut look: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    let mut pause = PAUSES[0];
+    loop {
+        if let Some(found) = look()? {
+            return Ok(Some(found));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (2 * pause).min(PAUSES[1]);
+    }
+}
+
+fn write(path: &Path, key: &str, value: &[u8]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(MAGIC.len() + 16 + key.len() + value.len());
+    bytes.extend(MAGIC);
+    for text in [key.as_bytes(), value] {
+        bytes.extend((text.len() as u64).to_le_bytes());
+        bytes.extend(text);
+    }
+    let mut file = File::create(path)?;
+    file.write_all(&bytes)
+}
+
+fn read(path: &Path, key: &str) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let strange = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    let head = MAGIC.len() + 16;
+    let limit = head + LONGEST_KEY + LONGEST_VALUE;
+    let mut bytes = Vec::new();
+    file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| strange("this is no file of a store"))?;
+    let text = |bytes: &[u8]| -> Option<(Vec<u8>, usize)> {
+        let (length, rest) = bytes.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        Some((rest.get(..length)?.to_vec(), 8 + length))
+    };
+    let damaged = || strange("this file of a store is damaged");
+    let (found, used) = text(rest).ok_or_else(damaged)?;
+    let (value, more) = text(&rest[used..]).ok_or_else(damaged)?;
+    match found == key.as_bytes() && used + more == rest.len() && value.len() <= LONGEST_VALUE {
+        true => Ok(value),
+        false => Err(damaged()),
+    }
+}

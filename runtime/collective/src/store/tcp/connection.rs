@@ -1,0 +1,263 @@
+//! One connection of a client: requests out, replies in.
+//!
+//! Guarantees: no call takes longer than its deadline; a reply is not believed before its length is compared with its limit.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, length};
+use crate::store::LONGEST_VALUE;
+use crate::store::token::{End, PROOF, Token, nonce};
+
+/// Bytes to and from a server, with deadlines.
+pub trait Wire {
+    /// Sends all of them.
+    fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()>;
+
+    /// Fills all of them.
+    fn receive(&mut self, bytes: &mut [u8], deadline: Instant) -> io::Result<()>;
+}
+
+impl Wire for TcpStream {
+    fn send(&mut self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.set_write_timeout(Some(left(deadline)?))?;
+            match self.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            self.set_read_timeout(Some(left(deadline)?))?;
+            match self.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(io::ErrorKind::ConnectionAborted.into()),
+                Ok(read) => filled += read,
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is left until a deadline; an error when nothing is.
+pub fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        // The system rounds a shorter time to none, which stands for no limit.
+        false => Ok(left.max(Duration::from_millis(1))),
+    }
+}
+
+/// Whether the deadline decides about going on.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub enum Failure {
+    /// The connection ended, or the deadline passed.
+    Wire(io::Error),
+    /// The keys are not set by the deadline. The connection can be used further.
+    NotSet,
+    /// The other end sends what no store does.
+    Strange(&'static str),
+    /// The other end does not know the token.
+    WrongToken,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Wire(error)
+    }
+}
+
+/// A connection, after its greeting.
+#[derive(Debug)]
+pub struct Connection<W> {
+    wire: W,
+    /// Whether the reply to the cancellation of a wait is still to come.
+    is_canceling: bool,
+}
+
+type Reply<T> = Result<T, Failure>;
+
+impl<W: Wire> Connection<W> {
+    /// Greets the server, and proves the token if there is one.
+    pub fn greet(wire: W, token: Option<&Token>, deadline: Instant) -> Reply<Self> {
+        let mut connection = Self { wire, is_canceling: false };
+        let mut out = Vec::new();
+        Request::Validate(MAGIC).write(&mut out);
+        match token {
+            Some(token) => connection.prove(token, out, deadline)?,
+            None => connection.ping(out, deadline)?,
+        }
+        Ok(connection)
+    }
+
+    fn prove(&mut self, token: &Token, mut out: Vec<u8>, deadline: Instant) -> Reply<()> {
+        let ours = nonce().map_err(|error| Failure::Wire(io::Error::other(error)))?;
+        Request::Nonce(&ours).write(&mut out);
+        self.wire.send(&out, deadline)?;
+        let refused = |failure| match failure {
+            Failure::Wire(error) if is_end(&error) => Failure::WrongToken,
+            other => other,
+        };
+        let (theirs, proof) = (self.array::<PROOF>(deadline), self.array::<PROOF>(deadline));
+        let (theirs, proof) = (theirs.map_err(refused)?, proof.map_err(refused)?);
+        if !token.accepts(&proof, End::Server, &ours, &theirs) {
+            return Err(Failure::WrongToken);
+        }
+        out.clear();
+        Request::Proof(&token.proof(End::Client, &ours, &theirs)).write(&mut out);
+        self.wire.send(&out, deadline)?;
+        match self.array(deadline).map_err(refused)? {
+            [0] => Ok(()),
+            _ => Err(Failure::Strange("an answer to a proof that is none")),
+        }
+    }
+
+    /// Sends requests that have no reply, and a ping, and waits until the server has done all of them.
+    fn ping(&mut self, mut out: Vec<u8>, deadline: Instant) -> Reply<()> {
+        let number = std::process::id();
+        Request::Ping(number).write(&mut out);
+        self.wire.send(&out, deadline)?;
+        match self.array(deadline)? == number.to_le_bytes() {
+            true => Ok(()),
+            false => Err(Failure::Strange("an answer to a ping that is none")),
+        }
+    }
+
+    fn send(&mut self, request: &Request<'_>, deadline: Instant) -> Reply<()> {
+        let mut out = Vec::new();
+        request.write(&mut out);
+        Ok(self.wire.send(&out, deadline)?)
+    }
+
+    fn array<const N: usize>(&mut self, deadline: Instant) -> Reply<[u8; N]> {
+        let mut bytes = [0; N];
+        self.wire.receive(&mut bytes, deadline)?;
+        Ok(bytes)
+    }
+
+    fn value(&mut self, deadline: Instant) -> Reply<Vec<u8>> {
+        let length = length(self.array(deadline)?, LONGEST_VALUE)
+            .ok_or(Failure::Strange("a value that is longer than a store's can be"))?;
+        let mut value = vec![0; length];
+        self.wire.receive(&mut value, deadline)?;
+        Ok(value)
+    }
+
+    /// Reads what a canceled wait left behind.
+    fn settle(&mut self, deadline: Instant) -> Reply<()> {
+        while self.is_canceling {
+            match self.array(deadline)? {
+                [ALL_SET] => {}
+                [CANCELED] => self.is_canceling = false,
+                _ => return Err(Failure::Strange("an answer to a wait that is none")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a key, and returns when the server has done so.
+    pub fn set(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
+        self.settle(deadline)?;
+        let mut out = Vec::new();
+        Request::Set { key, value }.write(&mut out);
+        self.ping(out, deadline)
+    }
+
+    /// Waits until all of the keys are set.
+    pub fn wait(&mut self, keys: &[&[u8]], deadline: Instant) -> Reply<()> {
+        self.settle(deadline)?;
+        self.send(&Request::Wait { keys: keys.to_vec() }, deadline)?;
+        match self.array(deadline) {
+            Ok([ALL_SET]) => Ok(()),
+            Ok(_) => Err(Failure::Strange("an answer to a wait that is none")),
+            Err(Failure::Wire(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                // One byte fits into any socket. The reply is read before the next request.
+                self.send(&Request::CancelWait, Instant::now() + Duration::from_millis(100))?;
+                self.is_canceling = true;
+                Err(Failure::NotSet)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The value of a key that is set.
+    pub fn get(&mut self, key: &[u8], deadline: Instant) -> Reply<Vec<u8>> {
+        self.settle(deadline)?;
+        self.send(&Request::Get { key }, deadline)?;
+        self.value(deadline)
+    }
+
+    /// Whether all of the keys are set.
+    pub fn check(&mut self, keys: &[&[u8]], deadline: Instant) -> Reply<bool> {
+        self.settle(deadline)?;
+        self.send(&Request::Check { keys: keys.to_vec() }, deadline)?;
+        match self.array(deadline)? {
+            [0] => Ok(true),
+            [1] => Ok(false),
+            _ => Err(Failure::Strange("an answer to a check that is none")),
+        }
+    }
+
+    /// Adds to a number.
+    pub fn add(&mut self, key: &[u8], amount: i64, deadline: Instant) -> Reply<i64> {
+        self.settle(deadline)?;
+        self.send(&Request::Add { key, amount }, deadline)?;
+        Ok(i64::from_le_bytes(self.array(deadline)?))
+    }
+
+    /// Compares and sets; the server's answer.
+    pub fn compare_set(
+        &mut self,
+        key: &[u8],
+        expected: &[u8],
+        desired: &[u8],
+        deadline: Instant,
+    ) -> Reply<Vec<u8>> {
+        self.settle(deadline)?;
+        self.send(&Request::CompareSet { key, expected, desired }, deadline)?;
+        self.value(deadline)
+    }
+
+    /// Removes a key; whether it was set.
+    pub fn delete(&mut self, key: &[u8], deadline: Instant) -> Reply<bool> {
+        self.settle(deadline)?;
+        self.send(&Request::Delete { key }, deadline)?;
+        Ok(u64::from_le_bytes(self.array(deadline)?) > 0)
+    }
+
+    /// Has the server append to a key when this connection ends; no more, with an empty key.
+    pub fn will(&mut self, key: &[u8], value: &[u8], deadline: Instant) -> Reply<()> {
+        self.settle(deadline)?;
+        self.send(&Request::Will { key, value }, deadline)?;
+        match self.array(deadline)? {
+            [0] => Ok(()),
+            _ => Err(Failure::Strange("an answer to a will that is none")),
+        }
+    }
+}
+
+/// Whether the other end ended the connection.
+pub fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+    )
+}

@@ -1,0 +1,275 @@
+//! The store that several processes reach by TCP: a client and a server of PyTorch's `TCPStore` protocol. Either works with
+//! PyTorch's, of 2.4 or later.
+
+mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzed;
+mod hub;
+mod protocol;
+mod server;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use self::connection::{Connection, Failure, is_end, left};
+use self::protocol::{KEY_PREFIX, MOST_KEYS};
+pub use self::server::{ServerOptions, StoreServer};
+use super::values::number;
+use super::{Store, Token, check};
+use crate::error::{Error, Result};
+
+/// The pauses between attempts to connect.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
+
+/// A client of a [`StoreServer`], or of PyTorch's `TCPStore`.
+///
+/// Threads can use it at the same time: each operation has a connection of its own, which is kept for the next one.
+///
+/// Between a server and clients with the same [`Token`], both prove that they know it. What follows is neither encrypted nor
+/// signed: the network must be trusted.
+#[derive(Debug)]
+pub struct TcpStore {
+    /// `HOST:PORT`
+    address: String,
+    targets: Vec<SocketAddr>,
+    token: Option<Token>,
+    idle: Mutex<Vec<Connection<TcpStream>>>,
+}
+
+impl TcpStore {
+    /// Connects to a server at `HOST:PORT`, an IPv6 address in brackets. Tries until the deadline, so that clients may come
+    /// before the server.
+    ///
+    /// # Errors
+    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] when it has no room, or wants a token; [`Error::NotAStore`] when
+    /// something else answers; [`Error::WrongToken`].
+    pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
+        let began = Instant::now();
+        let unreachable = |source: io::Error| Error::StoreUnreachable {
+            address: address.to_owned(),
+            seconds: began.elapsed().as_secs_f64(),
+            source,
+        };
+        let mut store = Self {
+            address: address.to_owned(),
+            targets: Vec::new(),
+            token: token.cloned(),
+            idle: Mutex::default(),
+        };
+        let mut pause = PAUSES[0];
+        loop {
+            let attempt = resolve(address, deadline).map_err(Failure::Wire).and_then(|targets| {
+                store.targets = targets;
+                store.open(deadline)
+            });
+            let failure = match attempt {
+                Ok(connection) => {
+                    store.idle.get_mut().unwrap_or_else(PoisonError::into_inner).push(connection);
+                    return Ok(store);
+                }
+                Err(Failure::Wire(error)) => error,
+                Err(failure) => return Err(store.error(failure, &[], "a greeting")),
+            };
+            if failure.kind() == io::ErrorKind::InvalidInput || Instant::now() + pause >= deadline {
+                return Err(match is_end(&failure) {
+                    true => store.error(failure.into(), &[], "a greeting"),
+                    false => unreachable(failure),
+                });
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSES[1]);
+        }
+    }
+
+    /// Where the server is: `HOST:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn open(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for (index, target) in self.targets.iter().enumerate() {
+            // The others have a turn as well.
+            let others = u32::try_from(self.targets.len() - index).unwrap_or(u32::MAX);
+            match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Connection::greet(stream, self.token.as_ref(), deadline);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    /// Runs an operation on a connection that no other uses.
+    fn run<T>(
+        &self,
+        keys: &[&str],
+        operation: &'static str,
+        deadline: Instant,
+        run: impl FnOnce(&mut Connection<TcpStream>, &[Vec<u8>]) -> Result<T, Failure>,
+    ) -> Result<T> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let connection = kept.map_or_else(|| self.open(deadline), Ok);
+        let wire_keys: Vec<Vec<u8>> = keys.iter().map(|key| wire_key(key)).collect();
+        let outcome = connection.and_then(|mut connection| {
+            let outcome = run(&mut connection, &wire_keys);
+            if matches!(outcome, Ok(_) | Err(Failure::NotSet)) {
+                idle().push(connection);
+            }
+            outcome
+        });
+        outcome.map_err(|failure| self.error(failure, keys, operation))
+    }
+
+    fn error(&self, failure: Failure, keys: &[&str], operation: &'static str) -> Error {
+        let address = self.address.clone();
+        match failure {
+            Failure::NotSet => Error::StoreTimeout { key: keys.join("`, `") },
+            Failure::WrongToken => Error::WrongToken { address },
+            Failure::Strange(what) => Error::NotAStore { address, what },
+            Failure::Wire(error) if is_end(&error) => Error::StoreClosed { address, operation },
+            Failure::Wire(source) => Error::StoreSilent { address, operation, source },
+        }
+    }
+
+    /// Has the server append to a key when this process ends, however that is, or drops what is returned.
+    pub(crate) fn leave_will(&self, key: &str, value: &[u8], deadline: Instant) -> Result<Will> {
+        let outcome = self.open(deadline).and_then(|mut connection| {
+            connection.will(&wire_key(key), value, deadline)?;
+            Ok(Will { connection })
+        });
+        outcome.map_err(|failure| self.error(failure, &[key], "a will"))
+    }
+}
+
+/// What the server does when this is dropped, or the process ends.
+#[derive(Debug)]
+pub(crate) struct Will {
+    connection: Connection<TcpStream>,
+}
+
+impl Will {
+    /// Takes it back.
+    pub fn revoke(mut self, deadline: Instant) -> io::Result<()> {
+        match self.connection.will(&[], &[], deadline) {
+            Ok(()) => Ok(()),
+            Err(Failure::Wire(error)) => Err(error),
+            Err(other) => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+}
+
+impl Store for TcpStore {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
+        check(key, &[value])?;
+        self.run(&[key], "set", deadline, |connection, keys| connection.set(&keys[0], value, deadline))
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+        check(key, &[])?;
+        self.run(&[key], "get", deadline, |connection, keys| {
+            connection.wait(&[&keys[0]], deadline)?;
+            connection.get(&keys[0], deadline)
+        })
+    }
+
+    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
+        for keys in keys.chunks(MOST_KEYS) {
+            keys.iter().try_for_each(|key| check(key, &[]))?;
+            self.run(keys, "wait", deadline, |connection, keys| {
+                connection.wait(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), deadline)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool> {
+        for keys in keys.chunks(MOST_KEYS) {
+            keys.iter().try_for_each(|key| check(key, &[]))?;
+            let is_set = self.run(keys, "check", deadline, |connection, keys| {
+                connection.check(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>(), deadline)
+            })?;
+            if !is_set {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64> {
+        check(key, &[])?;
+        let sum =
+            self.run(&[key], "add", deadline, |connection, keys| connection.add(&keys[0], amount, deadline));
+        // Servers close the connection of a client that adds to what is no number.
+        if matches!(sum, Err(Error::StoreClosed { .. })) && self.contains(&[key], deadline)? {
+            let value = self.get(key, deadline)?;
+            if number(&value).is_none() {
+                return Err(Error::NotANumber { key: key.to_owned() });
+            }
+        }
+        sum
+    }
+
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        check(key, &[expected, desired])?;
+        let value = self.run(&[key], "compare and set", deadline, |connection, keys| {
+            connection.compare_set(&keys[0], expected, desired, deadline)
+        })?;
+        // Servers answer with what was expected when the key is not set.
+        let may_be_unset = !expected.is_empty() && value == expected;
+        match may_be_unset && (expected != desired || !self.contains(&[key], deadline)?) {
+            true => Ok(Vec::new()),
+            false => Ok(value),
+        }
+    }
+
+    fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
+        check(key, &[])?;
+        self.run(&[key], "delete", deadline, |connection, keys| connection.delete(&keys[0], deadline))
+    }
+}
+
+/// A key as PyTorch's clients write it.
+fn wire_key(key: &str) -> Vec<u8> {
+    [&[KEY_PREFIX], key.as_bytes()].concat()
+}
+
+/// The socket addresses of `HOST:PORT`, by the deadline: the resolver of the system knows none.
+pub(crate) fn resolve(address: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let invalid = |why: &str| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("`{address}` is no HOST:PORT: {why}"))
+    };
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| invalid("there is no `:`"))?;
+    let port: u16 = port.parse().map_err(|_| invalid("the port is no number up to 65535"))?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host.is_empty() {
+        return Err(invalid("there is no host"));
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (found, finds) = mpsc::channel();
+    let name = (host.to_owned(), port);
+    std::thread::Builder::new().name("warpsmith-resolver".to_owned()).spawn(move || {
+        // The receiver may have stopped waiting.
+        let _ = found.send(name.to_socket_addrs().map(Iterator::collect::<Vec<_>>));
+    })?;
+    match finds.recv_timeout(left(deadline)?) {
+        Ok(Ok(addresses)) if addresses.is_empty() => {
+            Err(io::Error::new(io::ErrorKind::NotFound, format!("the name `{host}` has no address")))
+        }
+        Ok(Ok(addresses)) => Ok(addresses),
+        Ok(Err(error)) => {
+            Err(io::Error::new(error.kind(), format!("the name `{host}` has no address: {error}")))
+        }
+        Err(_) => {
+            let why = format!("the name `{host}` could not be looked up in time");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The wire protocol of PyTorch's `TCPStore`, and two requests of our own.
+//!
+//! A request is an operation code and its arguments; numbers are little-endian, text is its length in 64 bits and its
+//! bytes. Guarantees: no length is used before it is compared with its limit; an unfinished request allocates nothing.
+//!
+//! | code | request | reply |
+//! | --- | --- | --- |
+//! | 0 | validate: the number [`MAGIC`], first on each connection | none |
+//! | 1, 9, 11, 14 | set, append, set several, push on a queue | none |
+//! | 2 | compare and set: key, expected, desired | the value after that |
+//! | 3, 10 | get, get several: keys that are set | the values |
+//! | 4 | add: key, number | the sum |
+//! | 5 | check: keys | 0 when all are set, else 1 |
+//! | 6, 12 | wait: keys; cancel the wait | 0 when all are set; 1 |
+//! | 7 | the number of keys | that number |
+//! | 8 | delete: key | how many keys it removed |
+//! | 13 | ping: a number | that number |
+//! | 15, 16 | pop from a queue; its length | its length, then the value if there is one |
+//! | 160, 161 | ours, in turn: a nonce; a proof of the token | a nonce and a proof; 0 |
+//! | 162 | ours: key and value to append when this connection ends; none when the key is empty | 0 |
+
+use crate::store::token::PROOF;
+use crate::store::{LONGEST_KEY, LONGEST_VALUE};
+
+/// With which a connection begins.
+pub const MAGIC: u32 = 0x3C85_F7CE;
+/// What PyTorch's clients put before every key of a user.
+pub const KEY_PREFIX: u8 = b'/';
+/// The most keys of one request.
+pub const MOST_KEYS: usize = 16 << 10;
+/// The longest request, in bytes.
+pub const LONGEST_REQUEST: usize = 4 << 20;
+/// The answer to a wait: the keys are set.
+pub const ALL_SET: u8 = 0;
+/// The answer to the cancellation of a wait.
+pub const CANCELED: u8 = 1;
+
+mod code {
+    pub const VALIDATE: u8 = 0;
+    pub const SET: u8 = 1;
+    pub const COMPARE_SET: u8 = 2;
+    pub const GET: u8 = 3;
+    pub const ADD: u8 = 4;
+    pub const CHECK: u8 = 5;
+    pub const WAIT: u8 = 6;
+    pub const COUNT: u8 = 7;
+    pub const DELETE: u8 = 8;
+    pub const APPEND: u8 = 9;
+    pub const MULTI_GET: u8 = 10;
+    pub const MULTI_SET: u8 = 11;
+    pub const CANCEL_WAIT: u8 = 12;
+    pub const PING: u8 = 13;
+    pub const QUEUE_PUSH: u8 = 14;
+    pub const QUEUE_POP: u8 = 15;
+    pub const QUEUE_LENGTH: u8 = 16;
+    pub const NONCE: u8 = 160;
+    pub const PROOF: u8 = 161;
+    pub const WILL: u8 = 162;
+}
+
+/// A request of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request<'a> {
+    Validate(u32),
+    Set { key: &'a [u8], value: &'a [u8] },
+    CompareSet { key: &'a [u8], expected: &'a [u8], desired: &'a [u8] },
+    Get { key: &'a [u8] },
+    Add { key: &'a [u8], amount: i64 },
+    Check { keys: Vec<&'a [u8]> },
+    Wait { keys: Vec<&'a [u8]> },
+    Count,
+    Delete { key: &'a [u8] },
+    Append { key: &'a [u8], value: &'a [u8] },
+    MultiGet { keys: Vec<&'a [u8]> },
+    MultiSet { values: Vec<(&'a [u8], &'a [u8])> },
+    CancelWait,
+    Ping(u32),
+    QueuePush { key: &'a [u8], value: &'a [u8] },
+    QueuePop { key: &'a [u8] },
+    QueueLength { key: &'a [u8] },
+    Nonce(&'a [u8]),
+    Proof(&'a [u8]),
+    Will { key: &'a [u8], value: &'a [u8] },
+}
+
+/// What the bytes that came so far are.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// A request, and how many bytes it takes.
+    Request(Request<'a>, usize),
+    /// The beginning of one, which cannot be longer than was read before it has this many bytes.
+    Unfinished(usize),
+}
+
+/// Bytes that no client sends: what is wrong with them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed(pub &'static str);
+
+/// The request at the beginning of bytes.
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
+    let mut reader = Reader { bytes, at: 0 };
+    match reader.request() {
+        Ok(request) => Ok(Parsed::Request(request, reader.at)),
+        Err(Stop::Unfinished(needed)) if needed <= LONGEST_REQUEST => Ok(Parsed::Unfinished(needed)),
+        Err(Stop::Unfinished(_)) => Err(Malformed("a request is too long")),
+        Err(Stop::Malformed(what)) => Err(Malformed(what)),
+    }
+}
+
+enum Stop {
+    Unfinished(usize),
+    Malformed(&'static str),
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn request(&mut self) -> Result<Request<'a>, Stop> {
+        Ok(match self.take(1)?[0] {
+            code::VALIDATE => Request::Validate(self.u32()?),
+            code::SET => Request::Set { key: self.key()?, value: self.value()? },
+            code::COMPARE_SET => {
+                Request::CompareSet { key: self.key()?, expected: self.value()?, desired: self.value()? }
+            }
+            code::GET => Request::Get { key: self.key()? },
+            code::ADD => Request::Add { key: self.key()?, amount: i64::from_le_bytes(self.array()?) },
+            code::CHECK => Request::Check { keys: self.several(Self::key)? },
+            code::WAIT => Request::Wait { keys: self.several(Self::key)? },
+            code::COUNT => Request::Count,
+            code::DELETE => Request::Delete { key: self.key()? },
+            code::APPEND => Request::Append { key: self.key()?, value: self.value()? },
+            code::MULTI_GET => Request::MultiGet { keys: self.several(Self::key)? },
+            code::MULTI_SET => {
+                Request::MultiSet { values: self.several(|reader| Ok((reader.key()?, reader.value()?)))? }
+            }
+            code::CANCEL_WAIT => Request::CancelWait,
+            code::PING => Request::Ping(self.u32()?),
+            code::QUEUE_PUSH => Request::QueuePush { key: self.key()?, value: self.value()? },
+            code::QUEUE_POP => Request::QueuePop { key: self.key()? },
+            code::QUEUE_LENGTH => Request::QueueLength { key: self.key()? },
+            code::NONCE => Request::Nonce(self.take(PROOF)?),
+            code::PROOF => Request::Proof(self.take(PROOF)?),
+            code::WILL => Request::Will { key: self.key()?, value: self.value()? },
+            _ => return Err(Stop::Malformed("an unknown operation")),
+        })
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Stop> {
+        let end = self.at + length;
+        let taken = self.bytes.get(self.at..end).ok_or(Stop::Unfinished(end))?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        Ok(self.take(N)?.try_into().expect("as many bytes as were taken"))
+    }
+
+    fn u32(&mut self) -> Result<u32, Stop> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn length(&mut self, limit: usize, what: &'static str) -> Result<usize, Stop> {
+        length(self.array()?, limit).ok_or(Stop::Malformed(what))
+    }
+
+    fn key(&mut self) -> Result<&'a [u8], Stop> {
+        // The prefix that clients add does not count.
+        let length = self.length(LONGEST_KEY + 1, "a key is too long")?;
+        self.take(length)
+    }
+
+    fn value(&mut self) -> Result<&'a [u8], Stop> {
+        let length = self.length(LONGEST_VALUE, "a value is too long")?;
+        self.take(length)
+    }
+
+    fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, Stop>) -> Result<Vec<T>, Stop> {
+        let count = self.length(MOST_KEYS, "too many keys")?;
+        // Each has at least a length.
+        let end = self.at + count * size_of::<u64>();
+        if self.bytes.len() < end {
+            return Err(Stop::Unfinished(end));
+        }
+        (0..count).map(|_| one(self)).collect()
+    }
+}
+
+/// A length of the wire, if it is within a limit.
+pub fn length(bytes: [u8; 8], limit: usize) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(bytes)).ok().filter(|length| *length <= limit)
+}
+
+impl Request<'_> {
+    /// Its bytes.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Validate(number) => write(out, code::VALIDATE, &[]).extend(number.to_le_bytes()),
+            Self::Set { key, value } => drop(write(out, code::SET, &[key, value])),
+            Self::CompareSet { key, expected, desired } => {
+                write(out, code::COMPARE_SET, &[key, expected, desired]);
+            }
+            Self::Get { key } => drop(write(out, code::GET, &[key])),
+            Self::Add { key, amount } => write(out, code::ADD, &[key]).extend(amount.to_le_bytes()),
+            Self::Check { keys } => write_several(out, code::CHECK, keys),
+            Self::Wait { keys } => write_several(out, code::WAIT, keys),
+            Self::Count => out.push(code::COUNT),
+            Self::Delete { key } => drop(write(out, code::DELETE, &[key])),
+            Self::Append { key, value } => drop(write(out, code::APPEND, &[key, value])),
+            Self::MultiGet { keys } => write_several(out, code::MULTI_GET, keys),
+            Self::MultiSet { values } => {
+                out.push(code::MULTI_SET);
+                out.extend((values.len() as u64).to_le_bytes());
+                for (key, value) in values {
+                    write_text(out, key);
+                    write_text(out, value);
+                }
+            }
+            Self::CancelWait => out.push(code::CANCEL_WAIT),
+            Self::Ping(number) => write(out, code::PING, &[]).extend(number.to_le_bytes()),
+            Self::QueuePush { key, value } => drop(write(out, code::QUEUE_PUSH, &[key, value])),
+            Self::QueuePop { key } => drop(write(out, code::QUEUE_POP, &[key])),
+            Self::QueueLength { key } => drop(write(out, code::QUEUE_LENGTH, &[key])),
+            Self::Nonce(bytes) => write(out, code::NONCE, &[]).extend(*bytes),
+            Self::Proof(bytes) => write(out, code::PROOF, &[]).extend(*bytes),
+            Self::Will { key, value } => drop(write(out, code::WILL, &[key, value])),
+        }
+    }
+}
+
+fn write<'a>(out: &'a mut Vec<u8>, code: u8, texts: &[&[u8]]) -> &'a mut Vec<u8> {
+    out.push(code);
+    texts.iter().for_each(|text| write_text(out, text));
+    out
+}
+
+fn write_several(out: &mut Vec<u8>, code: u8, keys: &[&[u8]]) {
+    out.push(code);
+    out.extend((keys.len() as u64).to_le_bytes());
+    keys.iter().for_each(|key| write_text(out, key));
+}
+
+/// Text as it stands on the wire.
+pub fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend_from_slice(text);
+}

@@ -1,0 +1,329 @@
+//! The server of a store: a thread that owns the sockets.
+//!
+//! Guarantees: it listens on one address of this machine, never on all; a connection that sends what it should not, stays in
+//! the middle of a request or does not read is closed, and the others go on; nothing waits for a connection.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Waker};
+
+use super::hub::{Client, Hub};
+use crate::error::{Error, Result};
+use crate::store::Token;
+
+/// How long a client may take for its greeting, for the rest of a request, and to read replies.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it does not accept after the system had no socket for a connection.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Bytes that are read at once, and from one connection before the others have their turn.
+const CHUNK: usize = 64 << 10;
+const TURN: usize = 16 * CHUNK;
+/// What unfinished requests of all connections take at the most, in bytes.
+const MOST_UNFINISHED: usize = 256 << 20;
+
+const LISTENER: mio::Token = mio::Token(0);
+const STOP: mio::Token = mio::Token(1);
+const FIRST_CLIENT: Client = 2;
+
+/// How a server serves.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Serves only clients with this token; without one, every client that can reach it, as PyTorch's servers do.
+    pub token: Option<Token>,
+    /// Closes further connections.
+    pub most_connections: usize,
+}
+
+impl Default for ServerOptions {
+    /// No token, 16384 connections.
+    fn default() -> Self {
+        Self { token: None, most_connections: 16 << 10 }
+    }
+}
+
+/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends it, and the connections with it.
+#[derive(Debug)]
+pub struct StoreServer {
+    address: SocketAddr,
+    stop: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoreServer {
+    /// Listens on an address of this machine; on a free port when the port is 0.
+    ///
+    /// # Errors
+    /// [`Error::Listen`]: the port is in use, the address is not one of this machine, or it stands for all of them, from
+    /// which networks could reach the store that are not meant to.
+    pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
+        let failed = |source| Error::Listen { address: address.to_string(), source };
+        if address.ip().is_unspecified() {
+            let why = "this stands for every network of the machine; give the address of one";
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        let mut listener = TcpListener::bind(address).map_err(failed)?;
+        let poll = Poll::new().map_err(failed)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(failed)?;
+        let stop = Waker::new(poll.registry(), STOP).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let serving = Serving {
+            poll,
+            listener,
+            hub: Hub::new(options.token),
+            most_connections: options.most_connections,
+            connections: HashMap::new(),
+            next: FIRST_CLIENT,
+            again: Vec::new(),
+            accept_at: None,
+            unfinished: 0,
+        };
+        let thread = std::thread::Builder::new().name("warpsmith-store".to_owned());
+        let thread = thread.spawn(move || serving.run()).map_err(failed)?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for StoreServer {
+    fn drop(&mut self) {
+        if self.stop.wake().is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // The thread waits for nothing but events; one that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Serving {
+    poll: Poll,
+    listener: TcpListener,
+    hub: Hub,
+    most_connections: usize,
+    connections: HashMap<Client, Connection>,
+    next: Client,
+    /// Connections with more to read than fit into their turn.
+    again: Vec<Client>,
+    /// When to accept again.
+    accept_at: Option<Instant>,
+    /// The bytes of unfinished requests.
+    unfinished: usize,
+}
+
+struct Connection {
+    stream: TcpStream,
+    unfinished: Vec<u8>,
+    /// How many unfinished bytes there must be before they are looked at.
+    needed: usize,
+    /// Since when it owes a greeting or the rest of a request.
+    owes: Option<Instant>,
+    /// Since when it has not read.
+    stalls: Option<Instant>,
+}
+
+impl Serving {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            match self.poll.poll(&mut events, self.timeout()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return tracing::error!("the server of the store ends: {error}"),
+            }
+            for client in std::mem::take(&mut self.again) {
+                self.read(client);
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accept(),
+                    STOP => return,
+                    mio::Token(client) => {
+                        self.read(client);
+                        self.write(client);
+                    }
+                }
+            }
+            if self.accept_at.is_some_and(|at| at <= Instant::now()) {
+                self.accept();
+            }
+            for client in self.hub.take_answered() {
+                self.write(client);
+            }
+            self.expire();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let oldest = self.connections.values().filter_map(Connection::since).min();
+        let ends = oldest.map(|since| since + PATIENCE).into_iter().chain(self.accept_at).min();
+        // A millisecond more, so that it has passed by then.
+        ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
+    }
+
+    fn accept(&mut self) {
+        self.accept_at = None;
+        loop {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => {
+                        tracing::warn!("the server of the store has no socket for a connection: {error}");
+                        self.accept_at = Some(Instant::now() + PAUSE);
+                        return;
+                    }
+                },
+            };
+            if self.connections.len() >= self.most_connections {
+                tracing::warn!("the server of the store has {} connections already", self.most_connections);
+                continue;
+            }
+            let client = self.next;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self.poll.registry().register(&mut stream, mio::Token(client), interest).is_err() {
+                continue;
+            }
+            // Without it replies come later, but they come.
+            let _ = stream.set_nodelay(true);
+            self.next += 1;
+            self.hub.enter(client);
+            let unfinished = Vec::new();
+            let owes = Some(Instant::now());
+            self.connections.insert(client, Connection { stream, unfinished, needed: 1, owes, stalls: None });
+        }
+    }
+
+    fn read(&mut self, client: Client) {
+        let Some(mut connection) = self.connections.remove(&client) else { return };
+        let before = connection.unfinished.len();
+        let turn = connection.turn(client, &mut self.hub);
+        self.unfinished = self.unfinished - before + connection.unfinished.len();
+        match turn {
+            Turn::Closed(why) => return self.close(client, connection, &why),
+            Turn::Over if self.unfinished > MOST_UNFINISHED => {
+                return self.close(client, connection, "unfinished requests take too much memory");
+            }
+            Turn::Over => {}
+            Turn::More => self.again.push(client),
+        }
+        self.connections.insert(client, connection);
+    }
+
+    fn write(&mut self, client: Client) {
+        let Some(replies) = self.hub.replies(client).filter(|replies| !replies.is_empty()) else { return };
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let mut sent = 0;
+        let problem = loop {
+            match connection.stream.write(&replies[sent..]) {
+                Ok(0) => break Some("it takes no more".to_owned()),
+                Ok(more) => sent += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
+                Err(error) => break Some(error.to_string()),
+            }
+            if sent == replies.len() {
+                break None;
+            }
+        };
+        replies.drain(..sent);
+        connection.stalls = match replies.is_empty() {
+            true => None,
+            false if sent > 0 => Some(Instant::now()),
+            false => connection.stalls.or(Some(Instant::now())),
+        };
+        if replies.is_empty() {
+            replies.shrink_to(CHUNK);
+        }
+        if let Some(problem) = problem
+            && let Some(connection) = self.connections.remove(&client)
+        {
+            self.close(client, connection, &problem);
+        }
+    }
+
+    /// Closes what owes something for too long.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let late = |connection: &Connection| connection.since().is_some_and(|since| since + PATIENCE <= now);
+        let late: Vec<Client> =
+            self.connections.iter().filter(|(_, one)| late(one)).map(|(client, _)| *client).collect();
+        for client in late {
+            if let Some(connection) = self.connections.remove(&client) {
+                self.close(client, connection, "it is too slow");
+            }
+        }
+    }
+
+    fn close(&mut self, client: Client, mut connection: Connection, why: &str) {
+        tracing::debug!("a connection to the store is closed: {why}");
+        self.unfinished -= connection.unfinished.len();
+        // It is closed in any case when it is dropped.
+        let _ = self.poll.registry().deregister(&mut connection.stream);
+        drop(connection);
+        self.hub.leave(client);
+    }
+}
+
+/// How a connection's turn ended.
+enum Turn {
+    /// There is no more to read now.
+    Over,
+    /// There may be.
+    More,
+    /// It is to be closed, for this reason.
+    Closed(String),
+}
+
+impl Connection {
+    /// Since when the client owes something.
+    fn since(&self) -> Option<Instant> {
+        self.owes.into_iter().chain(self.stalls).min()
+    }
+
+    /// Reads, and does what the client asks for.
+    fn turn(&mut self, client: Client, hub: &mut Hub) -> Turn {
+        let mut chunk = [0; CHUNK];
+        for _ in 0..TURN / CHUNK {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Turn::Closed("its end closed it".to_owned()),
+                Ok(read) => self.unfinished.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Over,
+                Err(error) => return Turn::Closed(error.to_string()),
+            }
+            if self.unfinished.len() < self.needed {
+                continue;
+            }
+            let was_open = hub.is_open(client);
+            let progress = match hub.receive(client, &self.unfinished) {
+                Ok(progress) => progress,
+                Err(refused) => return Turn::Closed(refused.0.to_owned()),
+            };
+            self.unfinished.drain(..progress.used);
+            self.needed = progress.needed;
+            self.owes = match (hub.is_open(client), self.unfinished.is_empty()) {
+                (true, true) => None,
+                // A new request has the whole time; one that goes on, and a greeting, have what is left of it.
+                (true, false) if progress.used > 0 || !was_open => Some(Instant::now()),
+                _ => self.owes.or(Some(Instant::now())),
+            };
+            if self.unfinished.is_empty() {
+                self.unfinished.shrink_to(CHUNK);
+            }
+        }
+        Turn::More
+    }
+}

@@ -1,0 +1,144 @@
+//! The store that an environment names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpsmith_collective::rendezvous::{RendezvousError, meet};
+use warpsmith_collective::{Error, Launch, Store};
+
+use crate::{Folder, server, soon, within};
+
+/// The place of a rank of two whose store is at an address, with further variables.
+fn launch(rank: usize, address: &str, more: &[(&str, &str)]) -> Launch {
+    let rank = rank.to_string();
+    let own = [("RANK", rank.as_str()), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("STORE", address)];
+    let variables: BTreeMap<String, String> = own
+        .iter()
+        .chain(more)
+        .map(|(name, value)| (format!("WARPSMITH_{name}"), (*value).to_owned()))
+        .collect();
+    Launch::from_variables(&variables, None).unwrap()
+}
+
+/// An address with a port that is free now.
+fn free() -> String {
+    server(None).address().to_string()
+}
+
+#[test]
+fn rank_0_serves_the_store() {
+    for more in [&[][..], &[("TOKEN", "secret")]] {
+        let address = free();
+        std::thread::scope(|scope| {
+            for rank in [1, 0] {
+                let launch = launch(rank, &address, more);
+                scope.spawn(move || {
+                    let store = launch.store(soon()).unwrap();
+                    let meeting = meet(&launch, store.shared(), "main", None, soon()).unwrap();
+                    assert_eq!(meeting.members().len(), 2);
+                    if launch.rank == 1 {
+                        std::thread::sleep(Duration::from_millis(100));
+                        // Rank 0 has come to its end, and serves on.
+                        meeting.store().set("late", b"", soon()).unwrap();
+                    }
+                    store.finish(soon()).unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_folder_is_a_store() {
+    let folder = Folder::new();
+    let address = format!("file:{}", folder.0.join("run").display());
+    std::thread::scope(|scope| {
+        for rank in [0, 1] {
+            let launch = launch(rank, &address, &[]);
+            scope.spawn(move || {
+                let store = launch.store(soon()).unwrap();
+                meet(&launch, store.shared(), "main", None, soon()).unwrap();
+                store.finish(soon()).unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn a_process_alone_needs_no_store() {
+    let launch = Launch::single();
+    let store = launch.store(soon()).unwrap();
+    assert_eq!(meet(&launch, store.shared(), "main", None, soon()).unwrap().members().len(), 1);
+    assert_eq!(store.add("n", 1, soon()).unwrap(), 1);
+    store.finish(soon()).unwrap();
+    let mut two = launch;
+    two.world_size = 2;
+    let error = two.store(soon()).unwrap_err();
+    assert!(matches!(error, Error::NoStore { rank: 0, world_size: 2 }), "{error}");
+}
+
+#[test]
+fn a_port_in_use_and_a_foreign_host_are_named() {
+    let taken = server(None);
+    let error = launch(0, &taken.address().to_string(), &[]).store(soon()).unwrap_err();
+    assert!(matches!(error, Error::Listen { .. }) && error.to_string().contains("in use"), "{error}");
+    let error = launch(0, "192.0.2.1:4711", &[]).store(soon()).unwrap_err().to_string();
+    assert!(error.contains("192.0.2.1:4711 is not an address of this host"), "{error}");
+    let error = launch(0, "no-such-host.invalid:4711", &[]).store(soon()).unwrap_err().to_string();
+    assert!(error.contains("`no-such-host.invalid` has no address"), "{error}");
+}
+
+#[test]
+fn another_runs_store_is_named() {
+    let other = server(Some("of another run"));
+    let own = [("TOKEN", "of this run"), ("STORE_SERVER", "launcher")];
+    let error = launch(1, &other.address().to_string(), &own).store(soon()).unwrap_err();
+    assert!(matches!(error, Error::WrongToken { .. }), "{error}");
+}
+
+#[test]
+fn a_rank_that_leaves_without_finishing_is_gone() {
+    let server = server(None);
+    let address = server.address().to_string();
+    let launches = [0, 1].map(|rank| launch(rank, &address, &[("STORE_SERVER", "launcher")]));
+    let [first, second] = &launches;
+    let stays = first.store(soon()).unwrap();
+    let waits = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| meet(first, stays.shared(), "main", None, soon()));
+        let leaves = second.store(soon()).unwrap();
+        let began = Instant::now();
+        drop(leaves);
+        let outcome = waits.join().unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        outcome
+    });
+    let error = waits.unwrap_err();
+    assert!(
+        matches!(&error, Error::Rendezvous(why) if matches!(**why, RendezvousError::RankGone { rank: 1, .. })),
+        "{error}"
+    );
+    assert_eq!(error.to_string(), "rank 1 has ended");
+}
+
+#[test]
+fn finishing_does_not_wait_for_ranks_that_ended() {
+    let address = free();
+    let launches = [0, 1].map(|rank| launch(rank, &address, &[]));
+    let serves = launches[0].store(soon()).unwrap();
+    drop(launches[1].store(soon()).unwrap());
+    let began = Instant::now();
+    serves.finish(soon()).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // One that never came is waited for.
+    let serves = launches[0].store(soon()).unwrap();
+    assert!(matches!(serves.finish(within(200)).unwrap_err(), Error::StoreTimeout { .. }));
+}
+
+#[test]
+fn a_store_that_is_shared_outlives_its_owner() {
+    let launch = Launch::single();
+    let shared: Arc<dyn Store> = launch.store(soon()).unwrap().shared();
+    shared.set("key", b"value", soon()).unwrap();
+    assert_eq!(shared.get("key", soon()).unwrap(), b"value");
+}

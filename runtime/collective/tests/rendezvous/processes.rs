@@ -1,0 +1,236 @@
+//! Ranks as processes that are killed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use warpsmith_collective::rendezvous::meet;
+use warpsmith_collective::store::StoreServer;
+use warpsmith_collective::{Launch, Store};
+
+use crate::alone::{command, this_test};
+use crate::{server, soon, within};
+
+/// How long the others may take to name a rank that was killed.
+const NAMED_WITHIN: Duration = Duration::from_secs(2);
+/// Where a rank says how far it has come, and stays.
+const STAY: &str = "WARPSMITH_TEST_STAY";
+/// How long a rank tries, in milliseconds.
+const DEADLINE: &str = "WARPSMITH_TEST_DEADLINE_MS";
+
+/// What a rank does, in its own process: it says how far it has come in lines that begin with `@`.
+fn rank() {
+    let launch = Launch::from_env().unwrap();
+    let stays = std::env::var(STAY).unwrap_or_default();
+    let deadline = within(std::env::var(DEADLINE).unwrap().parse().unwrap());
+    let come_to = |place: &str| {
+        println!("@{place}");
+        if stays == place {
+            // Until it is killed.
+            loop {
+                std::thread::park();
+            }
+        }
+    };
+    come_to("started");
+    let store = match launch.store(deadline) {
+        Ok(store) => store,
+        Err(error) => return println!("@error {error}"),
+    };
+    come_to("connected");
+    let meeting = match meet(&launch, store.shared(), "main", None, deadline) {
+        Ok(meeting) => meeting,
+        Err(error) => return println!("@error {error}"),
+    };
+    come_to("met");
+    let gone = loop {
+        match meeting.gone(deadline) {
+            Ok(gone) if gone.is_empty() && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => break other,
+        }
+    };
+    println!("@gone {gone:?}");
+    // Its own end would be seen by the others.
+    std::thread::park();
+}
+
+/// A rank's process, killed at the latest when it is dropped.
+struct Rank {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Rank {
+    fn start(test: &str, rank: usize, world: usize, address: &str, more: &[(&str, &str)]) -> Self {
+        let mut command: Command = command(test);
+        command
+            .env("WARPSMITH_RANK", rank.to_string())
+            .env("WARPSMITH_WORLD_SIZE", world.to_string())
+            .env("WARPSMITH_LOCAL_RANK", rank.to_string())
+            .env("WARPSMITH_STORE", address)
+            .env(DEADLINE, "20000")
+            .envs(more.iter().copied())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// The next line of the rank itself.
+    fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the rank ended without a word");
+            // The harness begins the line with the name of the test.
+            if let Some((_, said)) = line.split_once('@') {
+                return said.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn come_to(&mut self, place: &str) {
+        while self.line() != place {}
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who serves the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Launcher,
+    Rank0,
+}
+
+/// Starts ranks of a run, kills one where it stays, and returns what the others say, each within the time for it.
+fn killed(
+    test: &str,
+    by: By,
+    started: &[usize],
+    victim: usize,
+    stays: &str,
+    milliseconds: &str,
+) -> Vec<String> {
+    let server: StoreServer = server(None);
+    let address = server.address().to_string();
+    let served = if by == By::Launcher { "launcher" } else { "rank0" };
+    // For rank 0, the port must be free.
+    let _server = (by == By::Launcher).then_some(server);
+    let start = |rank: usize| {
+        let stay = if rank == victim { stays } else { "" };
+        let more = [(STAY, stay), ("WARPSMITH_STORE_SERVER", served), (DEADLINE, milliseconds)];
+        Rank::start(test, rank, 3, &address, &more)
+    };
+    let mut ranks: Vec<(usize, Rank)> = started.iter().map(|rank| (*rank, start(*rank))).collect();
+    let at = ranks.iter().position(|(rank, _)| *rank == victim).unwrap();
+    let (_, mut victim) = ranks.remove(at);
+    victim.come_to(stays);
+    let last = if stays == "met" { "met" } else { "connected" };
+    if stays != "started" {
+        ranks.iter_mut().for_each(|(_, rank)| rank.come_to(last));
+    }
+    if stays == "connected" {
+        // The others wait for it by then.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let began = Instant::now();
+    victim.kill();
+    let said = ranks
+        .iter_mut()
+        .map(|(_, rank)| {
+            loop {
+                let line = rank.line();
+                if line.starts_with("error") || line.starts_with("gone") {
+                    break line;
+                }
+            }
+        })
+        .collect();
+    if stays != "started" {
+        assert!(began.elapsed() < NAMED_WITHIN, "{:?}", began.elapsed());
+    }
+    said
+}
+
+fn is_rank() -> bool {
+    std::env::var_os(DEADLINE).is_some()
+}
+
+#[test]
+fn a_rank_killed_before_it_connects_is_missing() {
+    if is_rank() {
+        return rank();
+    }
+    let said = killed(this_test!(), By::Launcher, &[0, 1, 2], 2, "started", "1500");
+    for said in said {
+        assert!(said.contains("rank 2 of 3 did not come within"), "{said}");
+    }
+}
+
+#[test]
+fn a_rank_killed_after_connecting_is_named() {
+    if is_rank() {
+        return rank();
+    }
+    for by in [By::Launcher, By::Rank0] {
+        let said = killed(this_test!(), by, &[0, 1, 2], 2, "connected", "20000");
+        assert_eq!(said, ["error rank 2 has ended"; 2]);
+    }
+}
+
+#[test]
+fn a_rank_killed_while_it_waits_is_named_with_its_place() {
+    if is_rank() {
+        return rank();
+    }
+    let server = server(None);
+    let address = server.address().to_string();
+    let more = [("WARPSMITH_STORE_SERVER", "launcher")];
+    let test = this_test!();
+    let mut ranks = [0, 1].map(|rank| Rank::start(test, rank, 3, &address, &more));
+    // Rank 2 never comes. Both others wait for it.
+    let watch = crate::client(&server);
+    watch.wait(&["warpsmith/run/0/main/rank/0", "warpsmith/run/0/main/rank/1"], soon()).unwrap();
+    let [waits, victim] = &mut ranks;
+    let began = Instant::now();
+    let process = victim.child.id();
+    victim.kill();
+    waits.come_to("connected");
+    let said = waits.line();
+    assert!(began.elapsed() < NAMED_WITHIN, "{:?}", began.elapsed());
+    assert!(said.starts_with(&format!("error rank 1 (process {process} on ")), "{said}");
+}
+
+#[test]
+fn a_rank_killed_after_the_meeting_is_gone() {
+    if is_rank() {
+        return rank();
+    }
+    for by in [By::Launcher, By::Rank0] {
+        let said = killed(this_test!(), by, &[0, 1, 2], 1, "met", "20000");
+        assert_eq!(said, ["gone Ok([1])"; 2]);
+    }
+}
+
+#[test]
+fn a_killed_rank_0_is_named_though_it_serves() {
+    if is_rank() {
+        return rank();
+    }
+    let said = killed(this_test!(), By::Rank0, &[0, 1], 0, "connected", "20000");
+    assert_eq!(said, ["error rank 0 has ended"]);
+    let said = killed(this_test!(), By::Launcher, &[0, 1], 0, "connected", "20000");
+    assert_eq!(said, ["error rank 0 has ended"]);
+}
