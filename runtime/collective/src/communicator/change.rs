@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Communicator;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
+use crate::launch::Launch;
 
 impl Communicator {
     /// Divides the ranks: those that pass the same color get a communicator of their own, in the order of their keys, and of
@@ -17,7 +18,7 @@ impl Communicator {
     /// # Errors
     /// As [`Self::init`]; [`Error::Communicator`] if this one has failed.
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
-        let prefix = format!("communicator/{}/split/{}", self.mesh.id, self.splits);
+        let prefix = self.split_keys(self.splits);
         self.splits += 1;
         let deadline = Instant::now() + self.options.init_timeout;
         let own = serde_json::to_vec(&(color, key)).unwrap_or_default();
@@ -40,9 +41,7 @@ impl Communicator {
         ranks.sort_unstable();
         let place = ranks.iter().position(|(_, rank)| *rank == self.rank());
         let Some(place) = place else { return Ok(None) };
-        let options =
-            self.options.clone().name(format!("{}/split/{}/{color}", self.mesh.id, self.splits - 1));
-        Self::meet(&self.stream, place, ranks.len(), Arc::clone(&self.store), options).map(Some)
+        self.part(format!("split {}/{color}", self.splits - 1), place, ranks.len()).map(Some)
     }
 
     /// A communicator of all ranks but these, which keep their order. The ranks that stay call it, with the same list, also
@@ -72,9 +71,21 @@ impl Communicator {
         }
         let place = self.rank() - excluded.iter().filter(|rank| **rank < self.rank()).count();
         let names = excluded.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-        let options = self.options.clone().name(format!("{}/without {names}", self.mesh.id));
-        let world = self.world_size() - excluded.len();
-        Self::meet(&self.stream, place, world, Arc::clone(&self.store), options)
+        self.part(format!("without {names}"), place, self.world_size() - excluded.len())
+    }
+
+    /// A communicator of some of the ranks, of which this is rank `rank`.
+    fn part(&self, name: String, rank: usize, world_size: usize) -> Result<Self> {
+        // The ranks of the run that have ended are none of the part's.
+        let run_id = format!("{}/{}/{name}", self.launch.run_id, self.mesh.id);
+        let launch = Launch { rank, world_size, run_id, store: None, ..self.launch.clone() };
+        let options = self.options.clone().name(format!("{}, {name}", self.options.name));
+        Self::meet(&self.stream, launch, Arc::clone(&self.store), options)
+    }
+
+    /// Begins the keys of a split.
+    fn split_keys(&self, split: u64) -> String {
+        format!("{}/communicator/{}/split/{split}", self.launch.key_prefix(), self.mesh.id)
     }
 
     fn split_error(&self, reason: String) -> Error {

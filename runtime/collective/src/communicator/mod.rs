@@ -71,6 +71,7 @@ pub struct Communicator {
     stream: Stream,
     mesh: Arc<Mesh>,
     backend: Box<dyn Backend>,
+    launch: Launch,
     store: Arc<dyn Store>,
     options: CommunicatorOptions,
     /// The calls of [`Self::split`] so far.
@@ -82,15 +83,16 @@ impl Communicator {
     /// this stream.
     ///
     /// # Errors
-    /// [`Error::Init`], on all ranks that have come: a rank that has not come by the deadline, has ended, is there twice, or
-    /// has another version, world size or kind of device; devices for which there is no backend. Errors of the store.
+    /// [`Error::Rendezvous`] and [`Error::Init`], on all ranks that have come: a rank that has not come by the deadline, has
+    /// ended, is there twice, or has another version, world size or kind of device, or the GPU of another; devices for
+    /// which there is no backend. Errors of the store.
     pub fn init(
         stream: &Stream,
         launch: &Launch,
         store: Arc<dyn Store>,
         options: &CommunicatorOptions,
     ) -> Result<Self> {
-        Self::meet(stream, launch.rank, launch.world_size, store, options.clone())
+        Self::meet(stream, launch.clone(), store, options.clone())
     }
 
     /// A communicator for each of these streams, all of this process, in their order: rank 0 is the first. Each can be moved
@@ -108,10 +110,10 @@ impl Communicator {
         std::thread::scope(|scope| {
             let met: Vec<_> = streams
                 .iter()
-                .enumerate()
-                .map(|(rank, stream)| {
+                .zip(Launch::threads(streams.len()))
+                .map(|(stream, launch)| {
                     let store = Arc::clone(&store);
-                    scope.spawn(move || Self::meet(stream, rank, streams.len(), store, options.clone()))
+                    scope.spawn(move || Self::meet(stream, launch, store, options.clone()))
                 })
                 .collect();
             met.into_iter()
@@ -122,8 +124,7 @@ impl Communicator {
 
     fn meet(
         stream: &Stream,
-        rank: usize,
-        world: usize,
+        launch: Launch,
         store: Arc<dyn Store>,
         options: CommunicatorOptions,
     ) -> Result<Self> {
@@ -132,17 +133,16 @@ impl Communicator {
         let facts = DeviceFacts {
             name: device.id().to_string(),
             is_emulated: device.is_emulated(),
-            uuid: device.uuid().to_string(),
             stream: stream.id(),
         };
         let meeting = Meeting {
             name: &options.name,
-            rank,
-            world,
-            store: &*store,
+            launch: &launch,
+            store: &store,
             timeout: options.init_timeout,
             address: options.address,
             device: facts,
+            gpu: (!device.is_emulated()).then(|| device.uuid()),
             recorded: options.recorded,
             dump_to: options.dump_to.clone(),
         };
@@ -154,17 +154,17 @@ impl Communicator {
             }
             BackendChoice::Auto | BackendChoice::Host => {
                 return Err(Error::Init {
-                    communicator: options.name,
-                    rank,
-                    world_size: world,
                     reason: format!(
-                        "no backend is there for {}; the Host backend is for emulated devices",
-                        devices[rank].name
+                        "there is no backend for {} yet; the Host backend is for emulated devices",
+                        devices[launch.rank].name
                     ),
+                    communicator: options.name,
+                    rank: launch.rank,
+                    world_size: launch.world_size,
                 });
             }
         };
-        Ok(Self { stream: stream.clone(), mesh, backend, store, options, splits: 0 })
+        Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0 })
     }
 
     /// This rank, from 0.

@@ -8,6 +8,7 @@
 
 mod connect;
 mod frame;
+mod hello;
 mod member;
 mod process;
 mod wire;

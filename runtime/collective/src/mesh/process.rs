@@ -7,22 +7,20 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine;
+
 /// A process of any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     /// The host's name, for people.
     host: String,
-    /// What two processes have in common that see each other's number: the boot of the host and the PID namespace.
+    /// What two processes have in common that see each other's number: the host's identity and the PID namespace.
     place: String,
     pid: u32,
     /// When it was started, in ticks since the boot: another process may get the number.
     started: u64,
     /// A number of its own.
     nonce: u64,
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
 /// The state and the start time of a process of this place; `None` if there is none. Linux alone tells.
@@ -43,20 +41,18 @@ impl Process {
     pub fn this() -> Self {
         static NONCE: OnceLock<u64> = OnceLock::new();
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let host = text("/proc/sys/kernel/hostname");
         Self {
-            host: if host.is_empty() { "this host".to_owned() } else { host },
-            place: format!("{} {}", text("/proc/sys/kernel/random/boot_id"), namespace.display()),
+            host: machine::name().to_owned(),
+            place: format!("{} {}", machine::identity(), namespace.display()),
             pid: std::process::id(),
             started: stat("self").map_or(0, |(_, started)| started),
             nonce: *NONCE.get_or_init(random),
         }
     }
 
-    /// Whether both have the same host.
+    /// Whether both have the same host, by its name.
     pub fn shares_host(&self, other: &Self) -> bool {
-        let boot = |process: &Self| process.place.split(' ').next().unwrap_or_default().to_owned();
-        boot(self) == boot(other)
+        self.host == other.host
     }
 
     /// Whether it has ended, as far as this process, `this`, can see.

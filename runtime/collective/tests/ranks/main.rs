@@ -3,8 +3,6 @@
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
 mod failures;
-#[cfg(unix)]
-mod folder;
 mod graphs;
 mod groups;
 mod lives;

@@ -5,11 +5,11 @@ use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use warpsmith_collective::store::FileStore;
 use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, ReduceOp, Result, Store};
 use warpsmith_runtime::DeviceBuffer;
 
 use crate::alone::{self, this_test};
-use crate::folder::FolderStore;
 use crate::lives::{entries, resident, settle};
 use crate::support::{LONG, on_ranks, streams, timeout};
 
@@ -18,6 +18,7 @@ const WORLD: &str = "WARPSMITH_TEST_WORLD";
 const FOLDER: &str = "WARPSMITH_TEST_FOLDER";
 
 /// The rank that this process is, in a test that starts processes; `None` in the one that starts them.
+#[derive(Debug, Clone)]
 struct Rank {
     rank: usize,
     world: usize,
@@ -37,7 +38,11 @@ impl Rank {
     }
 
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(FolderStore::new(&self.folder))
+        Arc::new(FileStore::open(&self.folder.join("store")).expect("a store"))
+    }
+
+    fn hooked(&self, at: &'static str, hook: fn(&Self, &dyn Store)) -> Arc<dyn Store> {
+        Arc::new(Hooked { store: self.store(), at, this: self.clone(), hook })
     }
 
     fn init(&self, options: &CommunicatorOptions) -> Result<Communicator> {
@@ -60,6 +65,11 @@ impl Rank {
         let passed = now() - killed;
         assert!(passed < 2_000_000, "{passed} us after the kill");
     }
+}
+
+/// Options for ranks that meet soon or never.
+fn short() -> CommunicatorOptions {
+    timeout(20_000).init_timeout(Duration::from_secs(20))
 }
 
 /// In microseconds.
@@ -148,11 +158,11 @@ fn digest(bits: &[u32]) -> String {
 #[test]
 fn processes_and_threads_have_the_same_bits() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&CommunicatorOptions::new()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks meet");
         println!("{}", digest(&work(&mut ranks)));
         return ranks.finish().expect("the end in common");
     }
-    let of_threads = on_ranks(3, &CommunicatorOptions::new(), |mut ranks| digest(&work(&mut ranks)));
+    let of_threads = on_ranks(3, &short(), |mut ranks| digest(&work(&mut ranks)));
     let of_processes = processes(this_test!(), 3, None);
     for (thread, process) in of_threads.iter().zip(&of_processes) {
         assert_eq!(thread, &of_threads[0]);
@@ -168,26 +178,23 @@ fn a_rank_killed_before_init_is_named() {
         }
         let options = timeout(60_000).init_timeout(Duration::from_millis(1500));
         let error = this.init(&options).expect_err("rank 1 does not come").to_string();
-        return assert!(error.contains("rank 1 did not come within 1.5s"), "{error}");
+        return assert!(error.contains("rank 1 of 3 did not come within 1.5 s"), "{error}");
     }
     processes(this_test!(), 3, Some(1));
 }
 
-/// A store whose process is killed when it has set a key.
+/// A store whose process does something when it has set a key.
 #[derive(Debug)]
-struct Killing {
-    store: FolderStore,
+struct Hooked {
+    store: Arc<dyn Store>,
     at: &'static str,
-    this: usize,
+    this: Rank,
+    hook: fn(&Rank, &dyn Store),
 }
 
-impl Store for Killing {
+impl Store for Hooked {
     fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
-        self.store.set(key, value, deadline)?;
-        if key.ends_with(self.at) {
-            Rank { rank: self.this, world: 0, folder: self.store.folder.clone() }.die();
-        }
-        Ok(())
+        self.store.set(key, value, deadline)
     }
 
     fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
@@ -207,7 +214,11 @@ impl Store for Killing {
     }
 
     fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
-        self.store.compare_set(key, expected, desired, deadline)
+        let present = self.store.compare_set(key, expected, desired, deadline)?;
+        if key.ends_with(self.at) {
+            (self.hook)(&self.this, &*self.store);
+        }
+        Ok(present)
     }
 
     fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
@@ -220,10 +231,10 @@ fn a_rank_killed_in_init_is_named() {
     if let Some(this) = Rank::this() {
         let store: Arc<dyn Store> = match this.rank {
             // The others see its card, and it does not connect.
-            2 => Arc::new(Killing { store: FolderStore::new(&this.folder), at: "#1/2", this: 2 }),
+            2 => this.hooked("card/2", |this, _| this.die()),
             _ => this.store(),
         };
-        let error = Communicator::init(&streams(1)[0], &this.launch(), store, &CommunicatorOptions::new());
+        let error = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
         this.assert_in_time();
         let error = error.expect_err("rank 2 is gone").to_string();
         return assert!(
@@ -238,7 +249,7 @@ fn a_rank_killed_in_init_is_named() {
 #[test]
 fn a_rank_killed_in_an_operation_is_named_and_left_out() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&CommunicatorOptions::new()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks meet");
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f64; 1 << 20]).expect("x");
         drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
@@ -274,7 +285,7 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
 #[test]
 fn a_rank_killed_in_finish_is_named() {
     if let Some(this) = Rank::this() {
-        let mut ranks = this.init(&CommunicatorOptions::new()).expect("ranks meet");
+        let mut ranks = this.init(&short()).expect("ranks meet");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 0 {
             std::thread::sleep(Duration::from_millis(100));
@@ -321,35 +332,30 @@ fn a_stopped_process_is_a_timeout() {
     }
 }
 
+/// Rank 0 waits for this rank; meanwhile others come to its port, which are there until the process ends.
+fn bring_strangers(_this: &Rank, store: &dyn Store) {
+    let key = "warpsmith/alone/0/communicator/world#0/card/0";
+    let card = store.get(key, Instant::now() + Duration::from_secs(20)).expect("rank 0's card");
+    let card = String::from_utf8(card).expect("JSON");
+    let address = card.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let address = address.expect("an address");
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1", b""] {
+        let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        std::io::Write::write_all(&mut stream, garbage).expect("written");
+        std::mem::forget(stream);
+    }
+}
+
 #[test]
 fn strangers_on_the_port_are_refused() {
     if let Some(this) = Rank::this() {
-        if this.rank == 1 {
-            // Rank 0 waits for this rank; meanwhile others come to its port.
-            let store = this.store();
-            let card = store.get("communicator/world#1/0", Instant::now() + LONG).expect("rank 0's card");
-            let card = String::from_utf8(card).expect("JSON");
-            let address = card
-                .split("\"address\":\"")
-                .nth(1)
-                .and_then(|rest| rest.split('"').next())
-                .expect("an address");
-            assert!(address.starts_with("127.0.0.1:"), "{address}");
-            let silent: Vec<_> =
-                (0..3).map(|_| std::net::TcpStream::connect(address).expect("connected")).collect();
-            for garbage in [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1"] {
-                let mut stream = std::net::TcpStream::connect(address).expect("connected");
-                std::io::Write::write_all(&mut stream, garbage).expect("written");
-            }
-            let ranks = this.init(&CommunicatorOptions::new()).expect("ranks meet");
-            drop(silent);
-            return ranks.finish().expect("the end in common");
-        }
-        return this
-            .init(&CommunicatorOptions::new())
-            .expect("ranks meet")
-            .finish()
-            .expect("the end in common");
+        let store = match this.rank {
+            1 => this.hooked("card/1", bring_strangers),
+            _ => this.store(),
+        };
+        let ranks = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
+        return ranks.expect("ranks meet").finish().expect("the end in common");
     }
     processes(this_test!(), 2, None);
 }
