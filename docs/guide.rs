@@ -15,6 +15,7 @@ pages! {
     checking = "checking.md";
     extending = "extending.md";
     first_kernel = "guide/first-kernel.md";
+    from_pytorch = "from-pytorch.md";
     generic_kernels = "guide/generic-kernels.md";
     graphs = "guide/graphs.md";
     guide_launching = "guide/launching.md";

@@ -43,6 +43,8 @@ pub enum Command {
     New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
+    /// Run a program several times on this host, each with a rank of its own
+    Launch(LaunchArgs),
     /// Run a program with its profiler on, and show what took the time
     Profile(ProfileArgs),
     /// Show what took the time in a trace, and why devices were idle; make a page of it; or convert it
@@ -188,6 +190,38 @@ pub struct ProfileArgs {
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub program: Vec<std::ffi::OsString>,
+}
+
+/// `warpsmith launch`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each process has WARPSMITH_RANK, WARPSMITH_WORLD_SIZE, WARPSMITH_LOCAL_RANK, the address of a store in which \
+                  they meet, and a token for it: `Launch::from_env()` reads them. The first has the standard input. When one \
+                  fails, the others are ended.\n\n\
+                  Examples: warpsmith launch -n 4 ./train --epochs 3; warpsmith launch -n 2 cargo run --release\n\n\
+                  The exit code is that of the first process that failed, 128 and the signal for one that a signal ended."
+)]
+pub struct LaunchArgs {
+    /// How many processes
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub processes: u32,
+    /// Begin each line of output with the rank that wrote it: on a terminal, always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub prefix: When,
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub program: Vec<std::ffi::OsString>,
+}
+
+/// When something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum When {
+    /// On a terminal.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// `warpsmith trace`.

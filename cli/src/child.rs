@@ -1,12 +1,26 @@
-//! A program that this one runs: it has the terminal and gets the signals, and its exit code is passed on.
+//! Programs that this one runs: they have the terminal and get the signals, and an exit code is passed on.
 
 use std::io;
 use std::process::{Command, ExitStatus};
 
+pub use self::signals::{PAUSE, Signals, name_of, send};
+
 /// Runs a program to its end. Signals that end programs are passed on to it instead of ending this one. Those that keys of a
 /// terminal send reach it without that.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
-    signals::run(command)
+    let signals = Signals::catch()?;
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        for signal in signals.take() {
+            if !signals.reached_all(signal) {
+                send(&child, signal);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// The exit code of a program, as a shell has it: 128 and the signal for one that a signal ended.
@@ -19,59 +33,118 @@ pub fn code(status: ExitStatus) -> u8 {
 mod signals {
     use std::io::{self, IsTerminal};
     use std::os::unix::process::ExitStatusExt;
-    use std::process::{Command, ExitStatus};
+    use std::process::{Child, ExitStatus};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
     use signal_hook::flag;
 
     const PASSED_ON: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
-    /// How long a signal and the end of the program may wait.
-    const PAUSE: Duration = Duration::from_millis(5);
+    /// How long a signal and the end of a program may wait.
+    pub const PAUSE: Duration = Duration::from_millis(5);
 
-    pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
-        let mut came = Vec::new();
-        for signal in PASSED_ON {
-            let flag = Arc::new(AtomicBool::new(false));
-            flag::register(signal, flag.clone())?;
-            came.push((signal, flag));
-        }
-        // The program has the same process group: keys of the terminal signal both.
-        let has_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
-        let mut child = command.spawn()?;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(status);
+    /// Signals that came to this process, which they do not end.
+    pub struct Signals {
+        came: Vec<(i32, Arc<AtomicBool>)>,
+        has_terminal: bool,
+    }
+
+    impl Signals {
+        /// From now on.
+        pub fn catch() -> io::Result<Self> {
+            let mut came = Vec::new();
+            for signal in PASSED_ON {
+                let flag = Arc::new(AtomicBool::new(false));
+                flag::register(signal, flag.clone())?;
+                came.push((signal, flag));
             }
-            for (signal, came) in &came {
-                let is_key = matches!(*signal, SIGINT | SIGQUIT);
-                if came.swap(false, Ordering::Relaxed) && !(is_key && has_terminal) {
-                    let process = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-                    // SAFETY: `kill` touches no memory. The process has not been waited for, so that the number is its own.
-                    unsafe { libc::kill(process, *signal) };
-                }
-            }
-            std::thread::sleep(PAUSE);
+            let has_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
+            Ok(Self { came, has_terminal })
         }
+
+        /// Those that came since the last call.
+        pub fn take(&self) -> Vec<i32> {
+            let came = self.came.iter().filter(|(_, came)| came.swap(false, Ordering::Relaxed));
+            came.map(|(signal, _)| *signal).collect()
+        }
+
+        /// Whether a signal reached the programs as well: those of keys of the terminal are for the whole process group.
+        pub fn reached_all(&self, signal: i32) -> bool {
+            self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
+        }
+
+        /// Whether a signal asks a program to end.
+        pub fn is_end(signal: i32) -> bool {
+            !matches!(signal, SIGUSR1 | SIGUSR2)
+        }
+
+        /// The signal that asks a program to end.
+        pub const END: i32 = SIGTERM;
+    }
+
+    /// Sends a signal to a program that has not been waited for.
+    pub fn send(child: &Child, signal: i32) {
+        let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
+        // SAFETY: `kill` touches no memory. The process has not been waited for, so that the number is its own.
+        unsafe { libc::kill(process, signal) };
     }
 
     pub fn of(status: ExitStatus) -> i32 {
         status.signal().unwrap_or(0)
+    }
+
+    /// The name of the signal that ended a program, if one did.
+    pub fn name_of(status: ExitStatus) -> Option<String> {
+        let signal = status.signal()?;
+        let by_whom = if signal == SIGKILL { ", for example by the system when memory ran out" } else { "" };
+        Some(match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("{name}{by_whom}"),
+            None => format!("signal {signal}"),
+        })
     }
 }
 
 #[cfg(not(unix))]
 mod signals {
     use std::io;
-    use std::process::{Command, ExitStatus};
+    use std::process::{Child, ExitStatus};
+    use std::time::Duration;
 
-    pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
-        command.status()
+    pub const PAUSE: Duration = Duration::from_millis(5);
+
+    /// None are caught on this system.
+    pub struct Signals;
+
+    impl Signals {
+        pub const END: i32 = 0;
+
+        pub fn catch() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        pub fn take(&self) -> Vec<i32> {
+            Vec::new()
+        }
+
+        pub fn reached_all(&self, _: i32) -> bool {
+            true
+        }
+
+        pub fn is_end(_: i32) -> bool {
+            false
+        }
     }
+
+    /// There are no signals: nothing is sent.
+    pub fn send(_: &Child, _: i32) {}
 
     pub fn of(_: ExitStatus) -> i32 {
         0
+    }
+
+    pub fn name_of(_: ExitStatus) -> Option<String> {
+        None
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
 //! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
-//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` has that of the program that it ran. A reader that closes the pipe early ends nothing with a panic.
+//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` and
+//! `launch` have that of the program that they ran. A reader that closes the pipe early ends nothing with a panic.
 
 mod args;
 mod check;
@@ -12,6 +13,7 @@ mod devices;
 mod doctor;
 mod image;
 mod kernels;
+mod launch;
 mod memory;
 mod memory_bar;
 mod memory_report;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => devices::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernels(args) => kernels::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Measure(command) => command.run(&program),
         Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),

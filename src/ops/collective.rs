@@ -1,5 +1,6 @@
 //! Operations on the buffers of several devices.
 
+use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 
 use super::elementwise::add;
@@ -59,4 +60,46 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
         std::mem::swap(&mut sum, &mut next);
     }
     Ok(sum)
+}
+
+/// [`reduce_add`] of many buffers: for each place in the lists the sum of all buffers there, on the stream's device.
+///
+/// `lists` has a list for each device, whose buffers have the same lengths in the same order, as the gradients of a model's
+/// copies do. Small ones are put together into buffers of up to `buffer_bytes`
+/// ([`COALESCE_BYTES`](crate::transfer::collective::COALESCE_BYTES) is a good choice) before they are copied and added, so
+/// few copies are made, and few kernels run. The sums are the same bits as those of [`reduce_add`]. Buffers of another
+/// type are a call of their own.
+///
+/// # Errors
+/// [`EmptyList`](warpsmith_runtime::Error::EmptyList) without lists;
+/// [`LengthMismatch`](warpsmith_runtime::Error::LengthMismatch) for other numbers of buffers or other lengths;
+/// [`DifferentDevices`](warpsmith_runtime::Error::DifferentDevices) for buffers of one list on several devices; as
+/// [`reduce_add`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*, driver::emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};
+/// let driver = EmulatedDriver::builder().devices(2).build();
+/// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
+/// let streams = devices.each_ref().map(Device::default_stream);
+/// let (mut weights, mut biases) = (Vec::new(), Vec::new());
+/// for stream in &streams {
+///     weights.push(DeviceBuffer::from_host(stream, &[1.0f32, 2.0, 3.0])?);
+///     biases.push(DeviceBuffer::from_host(stream, &[4.0f32])?);
+/// }
+/// let gradients = weights.iter().zip(&biases).map(|(weights, biases)| [weights, biases]);
+/// let sums = ops::reduce_add_coalesced(&streams[0], gradients, COALESCE_BYTES)?;
+/// let [weights, biases] = sums.slices()[..] else { unreachable!("one for each buffer of a list") };
+/// assert_eq!(weights.to_host()?, [2.0, 4.0, 6.0]);
+/// assert_eq!(biases.to_host()?, [8.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[track_caller]
+pub fn reduce_add_coalesced<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
+    stream: &Stream,
+    lists: impl IntoIterator<Item = impl IntoIterator<Item = S>>,
+    buffer_bytes: usize,
+) -> Result<Coalesced<T>> {
+    let lists: Vec<Vec<_>> =
+        lists.into_iter().map(|list| list.into_iter().map(Into::into).collect()).collect();
+    combine_coalesced(&lists, buffer_bytes, |slices| reduce_add(stream, slices.iter().copied()))
 }

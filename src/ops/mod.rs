@@ -17,7 +17,7 @@
 //! | [`fill()`] | every [`Element`] |
 //! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
 //! | [`add()`], [`mul()`] | every [`Number`] |
-//! | [`reduce_add()`], of buffers on several devices | every [`Number`] |
+//! | [`reduce_add()`], [`reduce_add_coalesced()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
 //! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`] | every [`Number`] |
 //! | [`mean()`] | every [`Real`] |
@@ -49,7 +49,7 @@ mod reduce;
 mod tuned;
 mod workspace;
 
-pub use collective::reduce_add;
+pub use collective::{reduce_add, reduce_add_coalesced};
 #[cfg(feature = "bench")]
 pub(crate) use config::instances_of;
 pub use config::{Config, GridRule, Variant, default_config, variants};

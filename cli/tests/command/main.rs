@@ -3,6 +3,8 @@
 mod agreement_on_device;
 mod checked_project;
 mod commands;
+#[cfg(unix)]
+mod launch;
 mod new;
 mod profile;
 mod shared;

@@ -180,7 +180,7 @@ impl Stream {
             bytes: used.range.len(),
             write: used.access == Access::Write,
         });
-        let work = HostWork::new(accesses.collect(), Box::new(work));
+        let work = HostWork::new(name, accesses.collect(), Box::new(work));
         // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
         // run, nor while a graph with this work can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {

@@ -59,15 +59,21 @@ pub struct HostAccess {
 /// Work of the host on device memory, in the order of a stream: what an emulated device does in place of a library.
 /// It is dropped as if it were called, whatever that does.
 pub struct HostWork {
+    name: &'static str,
     uses: Vec<HostAccess>,
     function: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl HostWork {
     /// `function` is called once, or once for each launch of a graph. The rules of
-    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it.
-    pub fn new(uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
-        Self { uses, function: Some(function) }
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it. In recordings it is a kernel of that
+    /// name, without threads.
+    pub fn new(name: &'static str, uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self { name, uses, function: Some(function) }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The device memory that it uses.
@@ -100,7 +106,7 @@ impl Drop for HostWork {
 
 impl fmt::Debug for HostWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostWork").field("uses", &self.uses).finish_non_exhaustive()
+        f.debug_struct("HostWork").field("name", &self.name).field("uses", &self.uses).finish_non_exhaustive()
     }
 }
 

@@ -77,6 +77,36 @@ fn one_buffer_may_be_added_twice() {
 }
 
 #[test]
+fn sums_of_lists_are_those_of_buffers() {
+    let mut random = Random::new();
+    for streams in rigs() {
+        let lens = [3, 0, 1000, 7, 4096, 1];
+        let values: Vec<Vec<Vec<f32>>> =
+            streams.iter().map(|_| lens.map(|len| random.values(len, 10.0)).into()).collect();
+        let lists: Vec<Vec<_>> = streams
+            .iter()
+            .zip(&values)
+            .map(|(stream, values)| {
+                values.iter().map(|values| DeviceBuffer::from_host(stream, values).unwrap()).collect()
+            })
+            .collect();
+        for (on, bytes) in streams.iter().zip([0, 5000, usize::MAX]) {
+            let sums = ops::reduce_add_coalesced(on, &lists, bytes).unwrap();
+            assert_eq!(sums.slices().len(), lens.len());
+            for (index, sum) in sums.slices().into_iter().enumerate() {
+                assert!(sum.device() == on.device());
+                let buffers = lists.iter().map(|list| &list[index]);
+                let expected = ops::reduce_add(on, buffers).unwrap().to_host().unwrap();
+                assert!(sum.to_host().unwrap() == expected, "buffer {index}, seed {}", random.seed);
+            }
+        }
+    }
+    let none: [[&DeviceBuffer<f32>; 1]; 0] = [];
+    let error = ops::reduce_add_coalesced(&crate::common::stream(), none, 100).unwrap_err();
+    assert!(matches!(error, warpsmith::Error::EmptyList { .. }), "{error}");
+}
+
+#[test]
 fn no_sources_and_unequal_lengths_are_refused() {
     let stream = crate::common::stream();
     let none: [&DeviceBuffer<f32>; 0] = [];

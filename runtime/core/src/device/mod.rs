@@ -42,7 +42,7 @@ use std::sync::{Arc, Weak};
 pub(crate) use self::events::EventPool;
 pub use self::guard::DeviceGuard;
 pub(crate) use self::parts::{Part, Parts};
-pub use self::query::Uuid;
+pub use self::query::{DeviceProcess, Uuid};
 use crate::driver::{Context, DeviceProperties, Driver};
 pub use crate::error::DeviceId;
 use crate::error::{Error, Result};

@@ -38,6 +38,26 @@ impl fmt::Debug for Uuid {
     }
 }
 
+/// A process that uses a device's memory.
+///
+/// ```
+/// let process = warpsmith_runtime::device::DeviceProcess { pid: 4711, memory: 3 << 20 };
+/// assert_eq!(process.to_string(), "process 4711 uses 3.00 MiB");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceProcess {
+    /// Its number, as the system's tools have it. In a container, that of the host.
+    pub pid: u32,
+    /// Bytes of the device's memory that its contexts use.
+    pub memory: u64,
+}
+
+impl fmt::Display for DeviceProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} uses {:.2} MiB", self.pid, self.memory as f64 / f64::from(1 << 20))
+    }
+}
+
 /// The number of CUDA devices, by starting CUDA.
 fn cuda_count() -> Result<u32> {
     Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
@@ -90,6 +110,17 @@ impl Device {
     pub fn telemetry(&self) -> Result<Telemetry> {
         self.check_process()?;
         Ok(self.raw().0.telemetry(self.ordinal())?)
+    }
+
+    /// The processes that use the device's memory, this one among them. Empty where the system does not report them:
+    /// without the driver's management library (NVML), and on the emulated device.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
+    pub fn processes(&self) -> Result<Vec<DeviceProcess>> {
+        self.check_process()?;
+        let processes = self.raw().0.process_memory(self.ordinal());
+        Ok(processes.into_iter().map(|(pid, memory)| DeviceProcess { pid, memory }).collect())
     }
 
     /// The clock of its multiprocessors now, in MHz; `None` where the system does not report it, and in a process that

@@ -1,11 +1,13 @@
-//! [`broadcast_coalesced`]: many small buffers to several devices in few copies.
+//! [`broadcast_coalesced`]: many small buffers to several devices in few copies. [`combine_coalesced`]: other operations on
+//! them.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::collective::{check_targets, copies, pack};
 use crate::device::observe::site;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::memory::slice::check_lengths;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -19,7 +21,8 @@ const ALIGNMENT: usize = 256;
 /// Where slices lie in a buffer, in their order.
 type Places = Vec<Range<usize>>;
 
-/// Copies on one device of the buffers given to [`broadcast_coalesced`]: slices of fewer, larger buffers.
+/// What [`broadcast_coalesced`] and [`combine_coalesced`] make of many buffers, on one device: slices of fewer, larger
+/// buffers.
 #[derive(Debug)]
 pub struct Coalesced<T: DeviceCopy> {
     buffers: Vec<DeviceBuffer<T>>,
@@ -28,13 +31,13 @@ pub struct Coalesced<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> Coalesced<T> {
-    /// The copies, in the sources' order. Each begins at a multiple of 256 bytes.
+    /// A slice for each of them, in their order. Each begins at a multiple of 256 bytes.
     pub fn slices(&self) -> Vec<DeviceSlice<'_, T>> {
         let pairs = self.buffers.iter().zip(&*self.places);
         pairs.flat_map(|(buffer, places)| places.iter().map(|place| buffer.slice(place.clone()))).collect()
     }
 
-    /// The copies, in the sources' order, each to be written apart from the others.
+    /// A slice for each of them, in their order, each to be written apart from the others.
     pub fn slices_mut(&mut self) -> Vec<DeviceSliceMut<'_, T>> {
         let mut slices = Vec::with_capacity(self.places.iter().map(Vec::len).sum());
         for (buffer, places) in self.buffers.iter_mut().zip(&*self.places) {
@@ -76,6 +79,8 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// # }
 /// ```
 ///
+/// Buffers of several types go together as bytes, `x.as_slice().cast::<u8>()?`, and the results back, `slice.cast()?`.
+///
 /// # Errors
 /// As [`broadcast`](super::collective::broadcast).
 #[track_caller]
@@ -87,7 +92,8 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     check_targets("broadcast_coalesced", &sources, streams)?;
-    let places: Arc<[Places]> = groups(&sources, buffer_bytes).into();
+    let lens: Vec<_> = sources.iter().map(DeviceSlice::len).collect();
+    let places: Arc<[Places]> = groups::<T>(&lens, buffer_bytes).into();
     let mut results: Vec<_> =
         streams.iter().map(|_| Coalesced { buffers: Vec::new(), places: Arc::clone(&places) }).collect();
     let mut rest = &sources[..];
@@ -110,20 +116,97 @@ pub fn broadcast_coalesced<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     Ok(results)
 }
 
-/// Which sources go together, and where.
-fn groups<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>], buffer_bytes: usize) -> Vec<Places> {
+/// Puts lists of buffers together, all in the same way, and combines what results: `combine` gets a slice for each list,
+/// of equal lengths, with the contents of the same buffers of each, and returns a buffer of that length. So an operation
+/// on many small buffers of several devices is done on few larger ones: `ops::reduce_add_coalesced` of the crate
+/// `warpsmith` is one.
+///
+/// `lists` has a list for each device; the buffers at the same place of all lists have the same length. Buffers that
+/// follow each other are put together, on the home stream of the first of them, into a buffer of up to `buffer_bytes`; the
+/// elements between them are zero. A larger one is passed as it is.
+///
+/// # Errors
+/// [`Error::EmptyList`] without lists; [`Error::LengthMismatch`] for other numbers of buffers or other lengths of them, also of what `combine` returns;
+/// [`Error::DifferentDevices`] for buffers of one list on several devices; what `combine` returns; as [`Stream::copy`].
+#[track_caller]
+pub fn combine_coalesced<T: DeviceCopy, E: From<Error>>(
+    lists: &[Vec<DeviceSlice<'_, T>>],
+    buffer_bytes: usize,
+    mut combine: impl FnMut(&[DeviceSlice<'_, T>]) -> Result<DeviceBuffer<T>, E>,
+) -> Result<Coalesced<T>, E> {
+    const OPERATION: &str = "combine_coalesced";
+    let _site = site();
+    let [first, others @ ..] = lists else {
+        return Err(Error::EmptyList { operation: OPERATION, list: "lists" }.into());
+    };
+    for other in others {
+        check_lengths(OPERATION, other.len(), first.len())?;
+        let mut pairs = other.iter().zip(first);
+        pairs.try_for_each(|(other, first)| check_lengths(OPERATION, other.len(), first.len()))?;
+    }
+    for list in lists {
+        let Some(first) = list.first() else { continue };
+        let home = first.used(Access::Read).storage.stream();
+        list.iter().try_for_each(|slice| {
+            home.check_device(slice.device(), || {
+                (OPERATION.to_owned(), "a buffer of the same list".to_owned())
+            })
+        })?;
+    }
+    let lens: Vec<_> = first.iter().map(DeviceSlice::len).collect();
+    let places: Arc<[Places]> = groups::<T>(&lens, buffer_bytes).into();
+    let (mut buffers, mut start) = (Vec::with_capacity(places.len()), 0);
+    for group in &*places {
+        let sources = start..start + group.len();
+        start = sources.end;
+        let packed = match group.len() {
+            1 => Vec::new(),
+            _ => {
+                let lists = lists.iter().map(|list| &list[sources.clone()]);
+                lists.map(|list| pack_with_zeros(list, group)).collect::<Result<Vec<_>>>()?
+            }
+        };
+        let slices: Vec<_> = match group.len() {
+            1 => lists.iter().map(|list| list[sources.start]).collect(),
+            _ => packed.iter().map(DeviceBuffer::as_slice).collect(),
+        };
+        let combined = combine(&slices)?;
+        check_lengths("the result of `combine`", combined.len(), group.last().map_or(0, |last| last.end))?;
+        buffers.push(combined);
+    }
+    Ok(Coalesced { buffers, places })
+}
+
+/// As [`pack`], on the home stream of the first source, with zeros between the sources.
+fn pack_with_zeros<T: DeviceCopy>(
+    sources: &[DeviceSlice<'_, T>],
+    places: &[Range<usize>],
+) -> Result<DeviceBuffer<T>> {
+    let [first, ..] = sources else { unreachable!("groups have members") };
+    let mut target = pack(first.used(Access::Read).storage.stream(), sources, places)?;
+    for pair in places.windows(2) {
+        let gap = pair[0].end..pair[1].start;
+        if !gap.is_empty() {
+            target.slice_mut(gap).memset(0)?;
+        }
+    }
+    Ok(target)
+}
+
+/// Which of the sources of these lengths go together, and where.
+fn groups<T>(lens: &[usize], buffer_bytes: usize) -> Vec<Places> {
     // The least number of elements whose bytes are a multiple of the alignment.
     let step = ALIGNMENT >> size_of::<T>().trailing_zeros().min(ALIGNMENT.trailing_zeros());
     let mut groups = Vec::<Places>::new();
-    for source in sources {
+    for &len in lens {
         let last = groups.last_mut().and_then(|group| {
             let start = group.last()?.end.checked_next_multiple_of(step)?;
-            let end = start.checked_add(source.len())?;
+            let end = start.checked_add(len)?;
             (end.saturating_mul(size_of::<T>()) <= buffer_bytes).then_some((group, start..end))
         });
         match last {
             Some((group, place)) => group.push(place),
-            None => groups.push(std::iter::once(0..source.len()).collect()),
+            None => groups.push(std::iter::once(0..len).collect()),
         }
     }
     groups

@@ -7,13 +7,17 @@
 //! be written or dropped, at once. The same device may be among the targets any number of times, also that of the
 //! source; each result has memory of its own.
 //!
-//! | of `torch.cuda.comm` | here |
-//! | --- | --- |
-//! | `broadcast` | [`broadcast`]; into existing buffers, `target.copy_from(&source)` for each |
-//! | `broadcast_coalesced` | [`broadcast_coalesced`], of one element type |
-//! | `scatter` | [`scatter`] |
-//! | `gather` | [`gather`]; into an existing buffer, `target.slice_mut(start..end).copy_from(&source)` for each |
-//! | `reduce_add` | `ops::reduce_add` of the crate `warpsmith`, which has the kernels |
+//! | of `torch.cuda.comm` | here | into memory that is there |
+//! | --- | --- | --- |
+//! | `broadcast` | [`broadcast`] | [`broadcast_into`] |
+//! | `broadcast_coalesced` | [`broadcast_coalesced`] | |
+//! | `scatter` | [`scatter`], [`scatter_columns`] | [`scatter_into`] |
+//! | `gather` | [`gather`], [`gather_columns`], [`gather_to_host`] | [`gather_into`] |
+//! | `reduce_add`, `reduce_add_coalesced` | `ops::reduce_add`, `ops::reduce_add_coalesced` of the crate `warpsmith`, which has the kernels | |
+//!
+//! A tensor whose sides are `s` is divided along side `d` by [`scatter_columns`], as a matrix: its rows are the product of
+//! the sides before `d`, its columns that of the others, and a chunk of `n` of side `d` has `n` times the product of the
+//! sides after it. Along the first side that is one row, so [`scatter`] does it.
 //!
 //! A source on the host is copied to one of the devices first. How a copy gets from device to device is that of
 //! [`Stream::copy`]: over their link, or through page-locked memory where they do not reach each other.
@@ -21,11 +25,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use super::coalesced::{COALESCE_BYTES, Coalesced, broadcast_coalesced};
+pub use super::coalesced::{COALESCE_BYTES, Coalesced, broadcast_coalesced, combine_coalesced};
+pub use super::columns::{gather_columns, scatter_columns};
 use crate::device::Device;
 use crate::device::observe::site;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
+use crate::memory::slice::check_lengths;
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
 /// Copies a buffer to the devices of several streams: the results are in the streams' order, and made on them.
@@ -59,6 +65,47 @@ pub fn broadcast<'s, T: DeviceCopy>(
     let source = source.into();
     check_targets("broadcast", &[source], streams)?;
     copies(streams, &vec![source; streams.len()])
+}
+
+/// Copies a buffer into others of its length, on any devices of its driver: each after all earlier work on both.
+///
+/// Nothing is copied unless all of them can be.
+///
+/// ```
+/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::transfer::collective::broadcast_into;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let driver = EmulatedDriver::builder().devices(2).build();
+/// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
+/// let streams = devices.each_ref().map(Device::default_stream);
+/// let weights = DeviceBuffer::from_host(&streams[0], &[1.0f32, 2.0])?;
+/// let mut here = DeviceBuffer::uninit(&streams[0], 2)?;
+/// let mut there = DeviceBuffer::zeros(&streams[1], 3)?;
+/// broadcast_into(&weights, [here.as_mut_slice(), there.slice_mut(1..)])?;
+/// assert_eq!(here.to_host()?, [1.0, 2.0]);
+/// assert_eq!(there.to_host()?, [0.0, 1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::EmptyList`] without targets; [`Error::LengthMismatch`]; [`Error::NoPeerAccess`] for devices of two drivers; as
+/// [`Stream::copy`].
+#[track_caller]
+pub fn broadcast_into<'s, 't, T: DeviceCopy>(
+    source: impl Into<DeviceSlice<'s, T>>,
+    targets: impl IntoIterator<Item = DeviceSliceMut<'t, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (source, mut targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
+    check_list("broadcast_into", "targets", targets.is_empty())?;
+    for target in &targets {
+        check_drivers(source.device(), target.device())?;
+        check_lengths("broadcast_into", target.len(), source.len())?;
+    }
+    targets.iter_mut().try_for_each(|target| target.copy_from(source))
 }
 
 /// Divides a buffer among the devices of several streams: chunks that follow each other, in the streams' order.
@@ -100,23 +147,30 @@ pub fn scatter<'s, T: DeviceCopy>(
     let _site = site();
     let source = source.into();
     check_targets("scatter", &[source], streams)?;
-    let chunks: Vec<_> = match chunk_lens {
-        Some(lens) => {
-            let total = lens.iter().try_fold(0usize, |total, len| total.checked_add(*len));
-            if lens.len() != streams.len() || total != Some(source.len()) {
-                let (chunks, streams, len) = (lens.len(), streams.len(), source.len());
-                let total = total.unwrap_or(usize::MAX);
-                return Err(Error::BadChunks { chunks, total, streams, len });
-            }
-            ranges(lens.iter().copied()).map(|range| source.slice(range)).collect()
-        }
-        None => {
-            let len = source.len().div_ceil(streams.len());
-            let starts = (0..streams.len()).map(|index| index.saturating_mul(len).min(source.len()));
-            starts.map(|start| source.slice(start..start.saturating_add(len).min(source.len()))).collect()
-        }
-    };
+    let chunks: Vec<_> =
+        chunks(chunk_lens, streams.len(), source.len())?.map(|chunk| source.slice(chunk)).collect();
     copies(streams, &chunks)
+}
+
+/// Divides a buffer among others, on any devices of its driver: their lengths add up to its own.
+///
+/// Nothing is copied unless all chunks can be.
+///
+/// # Errors
+/// [`Error::EmptyList`] without targets; [`Error::BadChunks`] unless the targets' lengths add up to the source's;
+/// [`Error::NoPeerAccess`] for devices of two drivers; as [`Stream::copy`].
+#[track_caller]
+pub fn scatter_into<'s, 't, T: DeviceCopy>(
+    source: impl Into<DeviceSlice<'s, T>>,
+    targets: impl IntoIterator<Item = DeviceSliceMut<'t, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (source, mut targets) = (source.into(), targets.into_iter().collect::<Vec<_>>());
+    check_list("scatter_into", "targets", targets.is_empty())?;
+    targets.iter().try_for_each(|target| check_drivers(source.device(), target.device()))?;
+    let lens: Vec<_> = targets.iter().map(DeviceSliceMut::len).collect();
+    let chunks = chunks(Some(&lens), lens.len(), source.len())?;
+    targets.iter_mut().zip(chunks).try_for_each(|(target, chunk)| target.copy_from(source.slice(chunk)))
 }
 
 /// Puts buffers of any devices together into one on the stream's device, in their order.
@@ -134,15 +188,91 @@ pub fn gather<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 ) -> Result<DeviceBuffer<T>> {
     let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
-    if sources.is_empty() {
-        return Err(Error::EmptyList { operation: "gather", list: "sources" });
-    }
+    check_list("gather", "sources", sources.is_empty())?;
     sources.iter().try_for_each(|source| check_drivers(source.device(), stream.device()))?;
-    let total = sources.iter().try_fold(0usize, |total, source| total.checked_add(source.len()));
-    if total.is_none() {
-        return Err(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() });
-    }
+    total(&sources)?;
     pack(stream, &sources, &ranges(sources.iter().map(DeviceSlice::len)).collect::<Vec<_>>())
+}
+
+/// Puts buffers of any devices together in one that is there, in their order: their lengths add up to its own.
+///
+/// Nothing is copied unless all of them can be.
+///
+/// # Errors
+/// As [`gather`]; [`Error::LengthMismatch`].
+#[track_caller]
+pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
+    sources: impl IntoIterator<Item = S>,
+    target: impl Into<DeviceSliceMut<'t, T>>,
+) -> Result<()> {
+    let _site = site();
+    let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
+    let mut target = target.into();
+    check_list("gather_into", "sources", sources.is_empty())?;
+    sources.iter().try_for_each(|source| check_drivers(source.device(), target.device()))?;
+    check_lengths("gather_into", target.len(), total(&sources)?)?;
+    let places = ranges(sources.iter().map(DeviceSlice::len));
+    sources.iter().zip(places).try_for_each(|(source, place)| target.slice_mut(place).copy_from(*source))
+}
+
+/// Puts buffers of any devices together in host memory, in their order, after all earlier work on them: waits for it.
+///
+/// ```
+/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::transfer::collective::{gather_to_host, scatter};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let driver = EmulatedDriver::builder().devices(2).build();
+/// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
+/// let streams = devices.each_ref().map(Device::default_stream);
+/// let batch = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3])?;
+/// assert_eq!(gather_to_host(&scatter(&batch, &streams, None)?)?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::EmptyList`] without sources; [`Error::TooManyElements`]; as [`DeviceSlice::to_host`].
+#[track_caller]
+pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
+    sources: impl IntoIterator<Item = S>,
+) -> Result<Vec<T>> {
+    let _site = site();
+    let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
+    check_list("gather_to_host", "sources", sources.is_empty())?;
+    let mut all = Vec::with_capacity(total(&sources)?);
+    for source in &sources {
+        all.append(&mut source.to_host()?);
+    }
+    Ok(all)
+}
+
+/// Elements of all of these.
+fn total<T: DeviceCopy>(sources: &[DeviceSlice<'_, T>]) -> Result<usize> {
+    let total = sources.iter().try_fold(0usize, |total, source| total.checked_add(source.len()));
+    total.ok_or(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() })
+}
+
+/// The chunks of `len` elements for `count` streams: of these lengths, or of equal ones.
+pub(super) fn chunks(
+    lens: Option<&[usize]>,
+    count: usize,
+    len: usize,
+) -> Result<impl Iterator<Item = Range<usize>>> {
+    let equal = len.div_ceil(count);
+    let lens = match lens {
+        Some(lens) => {
+            let total = lens.iter().try_fold(0usize, |total, len| total.checked_add(*len));
+            if lens.len() != count || total != Some(len) {
+                let total = total.unwrap_or(usize::MAX);
+                return Err(Error::BadChunks { chunks: lens.len(), total, streams: count, len });
+            }
+            lens.to_vec()
+        }
+        None => (0..count).map(|index| len.saturating_sub(index.saturating_mul(equal)).min(equal)).collect(),
+    };
+    Ok(ranges(lens.into_iter()))
 }
 
 /// A buffer with these sources at their places, which are in order.
@@ -160,7 +290,7 @@ pub(super) fn pack<T: DeviceCopy>(
 }
 
 /// Where pieces of these lengths lie that follow each other; the sum fits.
-fn ranges(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn ranges(lens: impl Iterator<Item = usize>) -> impl Iterator<Item = Range<usize>> {
     lens.scan(0, |end, len| {
         let start = *end;
         *end += len;
@@ -190,15 +320,18 @@ pub(super) fn check_targets<T: DeviceCopy>(
     sources: &[DeviceSlice<'_, T>],
     streams: &[Stream],
 ) -> Result<()> {
-    if streams.is_empty() {
-        return Err(Error::EmptyList { operation, list: "streams" });
-    }
+    check_list(operation, "streams", streams.is_empty())?;
     let mut pairs = sources.iter().flat_map(|source| streams.iter().map(move |stream| (source, stream)));
     pairs.try_for_each(|(source, stream)| check_drivers(source.device(), stream.device()))
 }
 
+/// Fails for an empty list.
+pub(super) fn check_list(operation: &'static str, list: &'static str, empty: bool) -> Result<()> {
+    if empty { Err(Error::EmptyList { operation, list }) } else { Ok(()) }
+}
+
 /// Fails unless both devices are behind one driver, as copies between them must be.
-fn check_drivers(source: &Device, target: &Device) -> Result<()> {
+pub(super) fn check_drivers(source: &Device, target: &Device) -> Result<()> {
     if Arc::ptr_eq(source.raw().0, target.raw().0) {
         return Ok(());
     }

@@ -37,7 +37,8 @@
 //! | `peer` | copies between devices |
 //! | [`rows`] | copies of rows that lie apart |
 //! | [`collective`] | [`broadcast`], [`scatter`], [`gather`]: one buffer to several devices and back |
-//! | `coalesced` | the broadcast of many small buffers in few copies |
+//! | `coalesced` | the broadcast of many small buffers in few copies, and other work on them |
+//! | `columns` | scatter and gather of the columns of a matrix |
 //! | [`pipeline`] | [`Pipeline`], which overlaps copies of many items with the work on them |
 //!
 //! [`broadcast`]: collective::broadcast
@@ -58,6 +59,7 @@
 
 mod coalesced;
 pub mod collective;
+mod columns;
 mod device;
 mod host;
 mod host_copy;

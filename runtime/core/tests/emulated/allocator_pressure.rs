@@ -204,6 +204,9 @@ fn the_report_names_other_processes() {
     let report = fails(&device.default_stream(), 100 * MIB);
     assert_eq!(report.other_processes, [(4_000_001, 60 * MIB as u64)]);
     assert!(report.to_string().contains("process 4000001 has 60.00 MiB"), "{report}");
+    let processes = device.processes().unwrap();
+    let processes: Vec<_> = processes.iter().map(|process| (process.pid, process.memory)).collect();
+    assert_eq!(processes, [(std::process::id(), 5), (4_000_001, 60 * MIB as u64)]);
 }
 
 /// Makes the clock of garbage collection go on: `times` requests that hit.

@@ -7,7 +7,8 @@ use crate::transfers::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::transfer::collective::{
-    COALESCE_BYTES, broadcast, broadcast_coalesced, gather, scatter,
+    COALESCE_BYTES, broadcast, broadcast_coalesced, broadcast_into, combine_coalesced, gather,
+    gather_columns, gather_into, gather_to_host, scatter, scatter_columns, scatter_into,
 };
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Stream};
 
@@ -373,5 +374,192 @@ fn buffers_coalesce_up_to_the_limit() {
         broadcast_coalesced(&sources, &rig.streams[1..], limit).unwrap();
         let found = [Call::CopyPeer, Call::CopyDevice].map(|call| rig.driver.calls(call));
         assert_eq!(found, expected, "{limit}");
+    }
+}
+
+#[test]
+fn buffers_that_are_there_are_filled_whole_or_not() {
+    for rig in rigs() {
+        let bytes = pattern(CHUNK_BYTES + 5, 2);
+        let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+        let last = rig.streams.last().unwrap();
+        let mut targets: Vec<_> = rig
+            .streams
+            .iter()
+            .map(|stream| DeviceBuffer::<u8>::zeros(stream, bytes.len()).unwrap())
+            .collect();
+        broadcast_into(&source, targets.iter_mut().map(DeviceBuffer::as_mut_slice)).unwrap();
+        targets.iter().for_each(|target| assert_same(&target.to_host().unwrap(), &bytes, &rig.what));
+
+        // One buffer in two parts, and one of another device.
+        let mut parts = DeviceBuffer::<u8>::zeros(last, 1000).unwrap();
+        let mut rest = DeviceBuffer::<u8>::zeros(&rig.streams[0], bytes.len() - 1000).unwrap();
+        let (first, second) = parts.split_at_mut(10);
+        scatter_into(&source, [first, second, rest.as_mut_slice()]).unwrap();
+        assert_same(&gather_to_host([&parts, &rest]).unwrap(), &bytes, &rig.what);
+        let mut whole = DeviceBuffer::<u8>::zeros(last, bytes.len() + 1).unwrap();
+        gather_into([&parts, &rest], whole.slice_mut(1..)).unwrap();
+        assert_same(&whole.slice(1..).to_host().unwrap(), &bytes, &rig.what);
+        assert_eq!(whole.slice(..1).to_host().unwrap(), [0]);
+
+        // What does not fit is refused before the first copy.
+        rig.driver.reset_calls();
+        let short = [parts.as_mut_slice(), rest.as_mut_slice()];
+        assert!(matches!(broadcast_into(&source, short), Err(Error::LengthMismatch { .. })));
+        let short = [parts.as_mut_slice()];
+        let error = scatter_into(&source, short).unwrap_err();
+        assert!(matches!(error, Error::BadChunks { chunks: 1, streams: 1, total: 1000, .. }), "{error}");
+        let error = gather_into([&parts, &rest], &mut whole).unwrap_err();
+        assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+        for error in [
+            broadcast_into(&source, []).unwrap_err(),
+            scatter_into(&source, []).unwrap_err(),
+            gather_into([&source; 0], &mut whole).unwrap_err(),
+            gather_to_host([&source; 0]).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::EmptyList { .. }), "{error}");
+        }
+        assert_eq!(copies(&rig.driver), 0);
+        drop((source, targets, parts, rest, whole));
+        rig.finish();
+    }
+}
+
+#[test]
+fn columns_go_to_devices_and_back() {
+    for rig in rigs() {
+        for (rows, columns, stride) in [(1, 1, 1), (3, 7, 7), (5, 7, 9), (64, 100, 130), (0, 0, 4)] {
+            let what = format!("{}, {rows} of {columns} in {stride}", rig.what);
+            let len = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
+            let bytes = pattern(len, 4);
+            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let matrix = source.as_slice().rows(columns, stride).unwrap();
+            let expected = |range: std::ops::Range<usize>| -> Vec<u8> {
+                (0..rows).flat_map(|row| bytes[row * stride..][range.clone()].to_vec()).collect()
+            };
+            let hold = rig.driver.hold();
+            let parts = scatter_columns(matrix, &rig.streams, None).unwrap();
+            drop(hold);
+            let equal = columns.div_ceil(rig.streams.len());
+            let mut start = 0;
+            let mut rows_of_parts = Vec::new();
+            for (part, stream) in parts.iter().zip(&rig.streams) {
+                let len = equal.min(columns - start);
+                assert!(part.stream() == stream, "{what}");
+                assert_same(&part.to_host().unwrap(), &expected(start..start + len), &what);
+                start += len;
+                if len > 0 {
+                    rows_of_parts.push(part.as_slice().rows(len, len).unwrap());
+                }
+            }
+            assert_eq!(start, columns, "{what}");
+            if rows_of_parts.is_empty() {
+                continue;
+            }
+            for stream in &rig.streams {
+                let whole = gather_columns(rows_of_parts.iter().copied(), stream).unwrap();
+                assert!(whole.stream() == stream, "{what}");
+                assert_same(&whole.to_host().unwrap(), &expected(0..columns), &what);
+                // Also of rows with gaps.
+                let twice = gather_columns([matrix, matrix], stream).unwrap();
+                let doubled: Vec<u8> =
+                    expected(0..columns).chunks(columns).flat_map(|row| [row, row].concat()).collect();
+                assert_same(&twice.to_host().unwrap(), &doubled, &what);
+            }
+        }
+        rig.finish();
+    }
+}
+
+#[test]
+fn columns_that_do_not_fit_are_refused() {
+    let rig = Rig::new(builder(), 2, true);
+    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 12]).unwrap();
+    let matrix = |columns| source.as_slice().rows(columns, columns).unwrap();
+    rig.driver.reset_calls();
+    let error = scatter_columns(matrix(4), &rig.streams, Some(&[1, 2])).unwrap_err();
+    assert!(matches!(error, Error::BadChunks { len: 4, total: 3, .. }), "{error}");
+    let error = scatter_columns(matrix(4), &[], None).unwrap_err();
+    assert!(matches!(error, Error::EmptyList { .. }), "{error}");
+    let error = gather_columns([matrix(4), matrix(3)], &rig.streams[0]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "gather_columns: 3 rows of 4 elements and 4 rows of 3 elements; both must be equal"
+    );
+    let error = gather_columns::<u8>([], &rig.streams[0]).unwrap_err();
+    assert!(matches!(error, Error::EmptyList { .. }), "{error}");
+    assert_eq!(copies(&rig.driver), 0);
+}
+
+#[test]
+fn types_that_differ_go_together_as_bytes() {
+    let rig = Rig::new(builder(), 2, true);
+    let x = DeviceBuffer::from_host(&rig.streams[0], &[1.5f32, -2.0, 3.0]).unwrap();
+    let y = DeviceBuffer::from_host(&rig.streams[1], &[7u16]).unwrap();
+    let bytes = [x.as_slice().cast::<u8>().unwrap(), y.as_slice().cast().unwrap()];
+    let results = broadcast_coalesced(bytes, &rig.streams, COALESCE_BYTES).unwrap();
+    for result in &results {
+        let [x, y] = result.slices()[..] else { panic!("two slices") };
+        assert_eq!(x.cast::<f32>().unwrap().to_host().unwrap(), [1.5, -2.0, 3.0]);
+        assert_eq!(y.cast::<u16>().unwrap().to_host().unwrap(), [7]);
+    }
+}
+
+#[test]
+fn combined_lists_have_equal_places_and_zeros_between() {
+    for rig in rigs() {
+        let sizes = [3, 0, 300, 256, 5000, 20];
+        let lists: Vec<Vec<_>> = rig
+            .streams
+            .iter()
+            .map(|stream| {
+                sizes.map(|size| DeviceBuffer::from_host(stream, &pattern(size, 1)).unwrap()).into()
+            })
+            .collect();
+        let slices = || -> Vec<Vec<_>> {
+            lists.iter().map(|list| list.iter().map(DeviceBuffer::as_slice).collect()).collect()
+        };
+        for buffer_bytes in [0, 600, COALESCE_BYTES] {
+            let what = format!("{}, in {buffer_bytes}", rig.what);
+            // The last list's, with all that lies between its buffers.
+            let mut between = 0;
+            let result: Result<_, Error> = combine_coalesced(&slices(), buffer_bytes, |group| {
+                assert!(group.iter().zip(&rig.devices).all(|(slice, device)| slice.device() == device));
+                between += group[0].to_host()?.into_iter().filter(|byte| *byte == 0).count();
+                gather([*group.last().unwrap()], &rig.streams[0])
+            });
+            let result = result.unwrap();
+            for (slice, size) in result.slices().iter().zip(sizes) {
+                assert_same(&slice.to_host().unwrap(), &pattern(size, 1), &what);
+            }
+            let zeros: usize =
+                sizes.map(|size| pattern(size, 1).into_iter().filter(|byte| *byte == 0).count()).iter().sum();
+            let gaps = match buffer_bytes {
+                0 => 0,
+                600 => 253,
+                _ => 253 + 212 + 120,
+            };
+            assert_eq!(between, zeros + gaps, "{what}");
+        }
+        // Whatever differs is refused before the first copy.
+        rig.driver.reset_calls();
+        let never =
+            |_: &[DeviceSlice<'_, u8>]| -> Result<DeviceBuffer<u8>, Error> { panic!("nothing to combine") };
+        let mut shorter = slices();
+        shorter.push(slices()[0][..5].to_vec());
+        assert!(matches!(combine_coalesced(&shorter, 600, never), Err(Error::LengthMismatch { .. })));
+        let mut other = slices();
+        other.push(slices()[0].iter().rev().copied().collect());
+        assert!(matches!(combine_coalesced(&other, 600, never), Err(Error::LengthMismatch { .. })));
+        assert!(matches!(combine_coalesced(&[], 600, never), Err(Error::EmptyList { .. })));
+        if rig.devices.len() > 1 {
+            let mixed = [vec![slices()[0][0], slices()[1][1]]];
+            assert!(matches!(combine_coalesced(&mixed, 600, never), Err(Error::DifferentDevices { .. })));
+        }
+        assert_eq!(copies(&rig.driver), 0);
+        let wrong = combine_coalesced(&slices(), 600, |_| DeviceBuffer::uninit(&rig.streams[0], 1));
+        assert!(matches!(wrong, Err(Error::LengthMismatch { .. })));
+        drop(lists);
+        rig.finish();
     }
 }

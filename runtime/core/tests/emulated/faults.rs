@@ -245,7 +245,7 @@ fn any_call_may_fail_and_programs_go_on() {
 fn a_panic_of_host_work_stops_the_device() {
     let (driver, _, stream) = rig();
     let context = driver.context_retain(0).unwrap();
-    let work = HostWork::new(Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
+    let work = HostWork::new("rows", Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
     // SAFETY: it touches no memory.
     unsafe { driver.host_work(context, stream.handle(), work) }.unwrap();
     driver.context_release(0);

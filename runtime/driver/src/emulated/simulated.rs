@@ -41,13 +41,23 @@ pub enum SimulatedWork<'a> {
     },
 }
 
+/// The configuration of work that no threads of the device do.
+const NO_THREADS: LaunchConfig = LaunchConfig::new([0; 3], [0; 3], 0);
+
 /// Records that an action ran.
 pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u64)) {
-    if let Action::Launch(call) = action {
-        let kernel = call.kernel();
-        ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
-    } else if let Some(transfer) = action.transfer() {
-        ran.transfer(device, transfer, times);
+    match action {
+        Action::Launch(call) => {
+            let kernel = call.kernel();
+            ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
+        }
+        // On a GPU these are kernels of a library.
+        Action::HostWork(work) => ran.kernel(device, (work.name(), 0), &NO_THREADS, times),
+        Action::Copy { .. } | Action::Rows(_) | Action::Set { .. } | Action::Host(_) => {
+            if let Some(transfer) = action.transfer() {
+                ran.transfer(device, transfer, times);
+            }
+        }
     }
 }
 

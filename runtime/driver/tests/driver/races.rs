@@ -335,7 +335,7 @@ fn the_check_works_with_worker_threads() {
 }
 
 fn host_work(m: &Machine, stream: usize, ptr: DevicePtr, write: bool) -> Result<()> {
-    let work = HostWork::new(vec![HostAccess { ptr, bytes: 64, write }], Box::new(|| ()));
+    let work = HostWork::new("work", vec![HostAccess { ptr, bytes: 64, write }], Box::new(|| ()));
     // SAFETY: it touches nothing.
     unsafe { m.driver.host_work(m.context, m.streams[stream], work) }
 }

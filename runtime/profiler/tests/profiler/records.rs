@@ -61,6 +61,28 @@ fn copies_memsets_and_memory_have_bytes_and_totals() {
 }
 
 #[test]
+fn library_work_on_the_emulated_device_is_a_kernel() {
+    only_alone!();
+    let (_, _device, stream) = rig();
+    let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
+    let profiler = start();
+    let line = line!() + 4;
+    // SAFETY: the function accesses no memory of the device.
+    unsafe {
+        let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
+        stream.enqueue_host_named("blas::gemm", &[x.as_mut_slice().used()], pause).unwrap();
+    }
+    let trace = profiler.stop().unwrap();
+    check(&trace);
+    let [work] = trace.kernels[..] else { panic!("one kernel, not {:?}", trace.kernels) };
+    assert_eq!((text(&trace, work.name).as_str(), work.grid), ("blas::gemm", [0; 3]));
+    assert_eq!(text(&trace, work.line), format!("{}:{line}", file!()));
+    assert!(work.end - work.start >= 2_000_000, "{work:?}");
+    let call = call_of(&trace, &work);
+    assert!(call.start <= work.start);
+}
+
+#[test]
 fn an_inserted_wait_names_its_buffer() {
     only_alone!();
     let (_driver, device) = simulated();

@@ -1,0 +1,129 @@
+//! [`scatter_columns`] and [`gather_columns`]: the columns of a matrix to several devices, and back.
+
+use super::collective::{check_drivers, check_list, chunks, ranges};
+use super::rows::DeviceRows;
+use crate::device::observe::site;
+use crate::error::{Error, Result};
+use crate::memory::usage::Access;
+use crate::memory::{DeviceBuffer, DeviceCopy};
+use crate::stream::Stream;
+
+/// Divides the columns of a matrix among the devices of several streams: each result has all rows of its columns, one
+/// after the other, without gaps.
+///
+/// `chunk_lens` are numbers of columns. Without them the columns are divided as [`scatter`](super::collective::scatter)
+/// divides elements.
+/// For a tensor of more sides, see [the module](super::collective). Columns for another device than the source's are put
+/// together on the source's device first.
+///
+/// ```
+/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::transfer::collective::{gather_columns, scatter_columns};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let driver = EmulatedDriver::builder().devices(2).build();
+/// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
+/// let streams = devices.each_ref().map(Device::default_stream);
+/// // Two rows, three columns.
+/// let matrix = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3, 4, 5, 6])?;
+/// let parts = scatter_columns(matrix.as_slice().rows(3, 3)?, &streams, Some(&[1, 2]))?;
+/// assert_eq!(parts[0].to_host()?, [1, 4]);
+/// assert_eq!(parts[1].to_host()?, [2, 3, 5, 6]);
+///
+/// let whole = gather_columns([parts[0].as_slice().rows(1, 1)?, parts[1].as_slice().rows(2, 2)?], &streams[1])?;
+/// assert_eq!(whole.to_host()?, [1, 2, 3, 4, 5, 6]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::EmptyList`] without streams; [`Error::BadChunks`] unless there is a length for every stream and they add up to
+/// the columns; [`Error::NoPeerAccess`] for devices of two drivers; [`Error::OutOfMemory`] of any of the devices; as
+/// [`Stream::copy`].
+#[track_caller]
+pub fn scatter_columns<T: DeviceCopy>(
+    source: DeviceRows<'_, T>,
+    streams: &[Stream],
+    chunk_lens: Option<&[usize]>,
+) -> Result<Vec<DeviceBuffer<T>>> {
+    let _site = site();
+    check_list("scatter_columns", "streams", streams.is_empty())?;
+    streams.iter().try_for_each(|stream| check_drivers(source.device(), stream.device()))?;
+    let (rows, memory) = (source.rows(), source.memory());
+    let mut results = Vec::with_capacity(streams.len());
+    let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.row_len())?.collect();
+    for (stream, chunk) in streams.iter().zip(&chunks) {
+        // As many elements as the source has at most, so the product is a `usize`.
+        results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
+    }
+    for (result, chunk) in results.iter_mut().zip(chunks) {
+        if rows == 0 || chunk.is_empty() {
+            continue;
+        }
+        let columns = memory.slice(chunk.start..).rows(chunk.len(), source.stride())?;
+        if result.device() == source.device() {
+            let stream = result.stream().clone();
+            stream.copy_rows(columns, result.as_mut_slice().rows_mut(chunk.len(), chunk.len())?)?;
+        } else {
+            let stream = memory.used(Access::Read).storage.stream().clone();
+            let mut packed = DeviceBuffer::uninit(&stream, rows * chunk.len())?;
+            stream.copy_rows(columns, packed.as_mut_slice().rows_mut(chunk.len(), chunk.len())?)?;
+            result.copy_from(&packed)?;
+        }
+    }
+    Ok(results)
+}
+
+/// Puts the columns of matrices of any devices side by side, in their order, in one buffer on the stream's device. All
+/// have the same number of rows.
+///
+/// Those of another device are copied to the stream's first. See [`scatter_columns`] for an example.
+///
+/// # Errors
+/// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] for other numbers of rows; [`Error::NoPeerAccess`] for
+/// devices of two drivers; [`Error::TooManyElements`]; [`Error::OutOfMemory`]; as [`Stream::copy`].
+#[track_caller]
+pub fn gather_columns<'s, T: DeviceCopy>(
+    sources: impl IntoIterator<Item = DeviceRows<'s, T>>,
+    stream: &Stream,
+) -> Result<DeviceBuffer<T>> {
+    let _site = site();
+    let sources: Vec<DeviceRows<'s, T>> = sources.into_iter().collect();
+    check_list("gather_columns", "sources", sources.is_empty())?;
+    let (rows, first_len) = sources.first().map_or((0, 0), |first| (first.rows(), first.row_len()));
+    for source in &sources {
+        check_drivers(source.device(), stream.device())?;
+        if source.rows() != rows {
+            let (left, right) = ((rows, first_len), (source.rows(), source.row_len()));
+            return Err(Error::ShapeMismatch { operation: "gather_columns", left, right });
+        }
+    }
+    let columns = sources.iter().try_fold(0usize, |sum, source| sum.checked_add(source.row_len()));
+    let elements = columns.and_then(|columns| columns.checked_mul(rows));
+    let (Some(columns), Some(elements)) = (columns, elements) else {
+        return Err(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() });
+    };
+    let mut result = DeviceBuffer::uninit(stream, elements)?;
+    if elements == 0 {
+        return Ok(result);
+    }
+    for (source, place) in sources.iter().zip(ranges(sources.iter().map(DeviceRows::row_len))) {
+        if place.is_empty() {
+            continue;
+        }
+        let here;
+        let columns_here = if source.device() == stream.device() {
+            *source
+        } else {
+            let memory = source.memory();
+            let mut copy = DeviceBuffer::uninit(stream, memory.len())?;
+            copy.copy_from(memory)?;
+            here = copy;
+            here.as_slice().rows(source.row_len(), source.stride())?
+        };
+        let target = result.slice_mut(place.start..).rows_mut(place.len(), columns)?;
+        stream.copy_rows(columns_here, target)?;
+    }
+    Ok(result)
+}
