@@ -22,9 +22,8 @@
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
 //! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
-//! | `collective`, with the feature of that name, a default | programs on several GPUs: ranks, stores in which they meet |
+//! | `collective`, with the feature of that name, a default | programs on several GPUs: ranks, stores in which they meet, communicators |
 //! | `profiler`, with the feature of that name, a default | traces of what devices and host do, in memory and in files; `WARPSMITH_PROFILE=FILE` in the environment of a program that was not changed |
-//! | [`collective`] | programs on several GPUs: ranks, the stores by which they meet, communicators |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |
@@ -89,7 +88,6 @@ pub use op_error::OpError;
 pub use warpsmith_collective as collective;
 #[cfg(feature = "profiler")]
 pub use warpsmith_profiler as profiler;
-pub use warpsmith_collective as collective;
 pub use warpsmith_ranges as ranges;
 pub use warpsmith_ranges::{mark, nvtx, range};
 pub use warpsmith_runtime::*;

@@ -19,8 +19,8 @@ pub enum Failure {
         /// How it was found out, with its process and host.
         reason: String,
     },
-    /// A rank dropped or finished its communicator while others still need it.
-    #[error("rank {rank} has left: it dropped its communicator while another rank waits for it")]
+    /// A rank has dropped or finished its communicator, which another, or a graph of its own, still needs.
+    #[error("rank {rank} has left: it has dropped or finished its communicator, which is still needed")]
     Left {
         /// The rank.
         rank: usize,

@@ -237,6 +237,8 @@ impl Mesh {
             return;
         }
         let has_failed = self.member.failure().is_some();
+        // Before the connections end, which is no failure then.
+        self.member.fail(Failure::Left { rank: self.rank() });
         for (rank, wire) in self.wires.iter().enumerate() {
             match wire {
                 Wire::Memory(member) if rank != self.member.rank => {
@@ -252,7 +254,6 @@ impl Mesh {
                 }
             }
         }
-        self.member.fail(Failure::Left { rank: self.rank() });
     }
 }
 

@@ -38,7 +38,7 @@ impl Rank {
     }
 
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(FileStore::open(&self.folder.join("store")).expect("a store"))
+        Arc::new(FileStore::open(self.folder.join("store")).expect("a store"))
     }
 
     fn hooked(&self, at: &'static str, hook: fn(&Self, &dyn Store)) -> Arc<dyn Store> {
