@@ -171,15 +171,25 @@ pub struct MemoryArgs {
     after_help = "The program and what it starts find WARPSMITH_PROFILE in their environment; each process that opens a \
                   device writes a trace when it ends. Where several do, the name of each file has the number of its \
                   process. The program gets signals as if it ran alone.\n\n\
-                  Examples: warpsmith profile ./train; warpsmith profile --html train.html cargo run --release --example mlp\n\n\
-                  Exit code: that of the program; 1 when it succeeded and wrote no trace, or a damaged one."
+                  Hardware counters need a CUDA device, CUPTI and the permission to read them; a refusal names the remedy.\n\n\
+                  Examples: warpsmith profile ./train; warpsmith profile --html train.html cargo run --release --example mlp; \
+                  warpsmith profile --counters ./train\n\n\
+                  Exit code: that of the program; 1 when it succeeded and wrote no trace, a damaged one, or no counters."
 )]
 pub struct ProfileArgs {
-    /// The file of the trace; as JSON when it ends in .json or .json.gz
-    #[arg(long, value_name = "FILE", default_value = "profile.pftrace")]
-    pub out: PathBuf,
-    /// Write one HTML page with a timeline and the tables
+    /// Show hardware counters of the kernels instead of a trace: DRAM bytes, L2 hits, achieved occupancy, stalls; slow, as each
+    /// kernel runs several times
+    #[arg(long)]
+    pub counters: bool,
+    /// Launches of each kernel to count, the first ones, or `all` [default: 10]
+    #[arg(long, value_name = "N", requires = "counters", value_parser = launches)]
+    pub launches: Option<String>,
+    /// The file of the trace, as JSON when it ends in .json or .json.gz [default: profile.pftrace], or of the counters, as JSON
+    /// [default: counters.json]
     #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write one HTML page with a timeline and the tables
+    #[arg(long, value_name = "FILE", conflicts_with = "counters")]
     pub html: Option<PathBuf>,
     /// Rows of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -222,6 +232,16 @@ pub enum When {
     Always,
     /// Never.
     Never,
+}
+
+/// A number of launches, or `all`.
+fn launches(text: &str) -> Result<String, String> {
+    let is_number = text.parse::<u64>().is_ok_and(|number| number > 0);
+    if is_number || text == "all" {
+        Ok(text.to_owned())
+    } else {
+        Err("give a number from 1 on, or `all`".to_owned())
+    }
 }
 
 /// `warpsmith trace`.

@@ -9,6 +9,7 @@
 mod args;
 mod check;
 mod child;
+mod counters;
 mod devices;
 mod doctor;
 mod image;
@@ -20,6 +21,7 @@ mod memory_report;
 mod memory_view;
 mod new;
 mod occupancy;
+mod outputs;
 mod profile;
 mod setup;
 mod trace;

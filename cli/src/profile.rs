@@ -1,8 +1,8 @@
 //! `warpsmith profile`: runs a program with its profiler on, and shows what it recorded.
 //!
-//! The program finds `WARPSMITH_PROFILE` in its environment, and so does every program that it starts. Each process writes a
-//! file of its own, which is named for it (`%p` in the variable); what is alone gets the name that was asked for.
+//! The program finds `WARPSMITH_PROFILE` in its environment, and so does every program that it starts.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,8 @@ use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::summary::{Digest, Summary};
 
 use crate::args::ProfileArgs;
-use crate::child;
+use crate::outputs::Outputs;
+use crate::{child, counters};
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -34,29 +35,55 @@ struct Table {
 
 /// Runs the program, and prints the tables of what it recorded.
 pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
+    if args.counters {
+        return counters::run(args);
+    }
+    let outputs = Outputs::new("trace", args.out.as_deref().unwrap_or(Path::new("profile.pftrace")))?;
+    let variables = [("WARPSMITH_PROFILE", Some(outputs.pattern().into())), ("WARPSMITH_COUNTERS", None)];
+    let code = run_program(args, &variables)?;
+    let traces = outputs.collect()?;
+    if traces.is_empty() {
+        return Err(wrote_nothing(args, code, NO_TRACE));
+    }
+    let is_damaged = show(args, &traces, code)?;
+    ended(code, is_damaged)
+}
+
+/// Runs the program with changed variables; its exit code.
+pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -> Result<u8, Failure> {
     let [program, arguments @ ..] = &args.program[..] else {
         return Err(Failure::Use("no program is given".to_owned()));
     };
-    let files = Files::new(&args.out)?;
     let mut command = Command::new(program);
-    command.args(arguments).env("WARPSMITH_PROFILE", files.pattern());
+    command.args(arguments);
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     if args.json {
         // Standard output holds the document alone.
         command.stdout(io::stderr());
     }
-    let name = program.to_string_lossy();
     let status = child::run(&mut command).map_err(|error| {
+        let name = program.to_string_lossy();
         Failure::Use(format!("cannot run `{name}`: {error}; give the path or the name of a program"))
     })?;
-    let code = child::code(status);
-    let traces = files.collect()?;
-    if traces.is_empty() {
-        complain(&format!("warpsmith: `{name}` ({status}) {NO_TRACE}"));
-        return Err(if code == 0 { Failure::Shown } else { Failure::Program(code) });
-    }
-    let is_damaged = show(args, &traces, code)?;
+    Ok(child::code(status))
+}
+
+/// The failure of a program that wrote no file.
+pub fn wrote_nothing(args: &ProfileArgs, code: u8, why: &str) -> Failure {
+    let name = args.program.first().map_or(OsStr::new(""), OsString::as_os_str).to_string_lossy();
+    complain(&format!("warpsmith: `{name}` (exit code {code}) {why}"));
+    if code == 0 { Failure::Shown } else { Failure::Program(code) }
+}
+
+/// The result of a program that ended with this code, and of which something is wrong or not.
+pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     match code {
-        0 if is_damaged => Err(Failure::Shown),
+        0 if is_wrong => Err(Failure::Shown),
         0 => Ok(()),
         code => Err(Failure::Program(code)),
     }
@@ -101,76 +128,4 @@ fn beside(page: &Path, trace: &Path) -> PathBuf {
     let process = trace.file_name().and_then(|name| name.to_str()?.split('.').nth(1)).unwrap_or("0");
     let extension = page.extension().unwrap_or_default().to_string_lossy();
     page.with_extension(format!("{process}.{extension}"))
-}
-
-/// Where processes write, and where that goes.
-struct Files {
-    folder: PathBuf,
-    /// The name that was asked for; `%p` in it stands for the number of the process.
-    name: String,
-    /// What the names of what this run writes begin and end with, around the number of the process.
-    begin: String,
-    rest: String,
-}
-
-impl Files {
-    fn new(out: &Path) -> Result<Self, Failure> {
-        let unusable = |why: &str| Failure::Use(format!("cannot write the trace {}: {why}", out.display()));
-        let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
-        let name = path.file_name().and_then(|name| name.to_str());
-        let (Some(name), Some(folder)) = (name, path.parent()) else {
-            return Err(unusable("give the path of a file, in UTF-8"));
-        };
-        if !folder.is_dir() {
-            return Err(unusable("there is no such folder; make it, or give another path"));
-        }
-        if path.is_dir() {
-            return Err(unusable("it is a folder; give the path of a file in it"));
-        }
-        let plain = name.replace("%p", "");
-        let (stem, rest) = split(&plain);
-        let begin = format!("{stem}.{}-", std::process::id());
-        Ok(Files { folder: folder.to_path_buf(), name: name.to_owned(), begin, rest: rest.to_owned() })
-    }
-
-    /// The value of the variable: each process puts its number in place of `%p`.
-    fn pattern(&self) -> PathBuf {
-        self.folder.join(format!("{}%p{}", self.begin, self.rest))
-    }
-
-    /// Renames what was written; the paths, the largest file first.
-    fn collect(&self) -> Result<Vec<PathBuf>, Failure> {
-        let failure =
-            |path: &Path, error: &io::Error| Failure::Failed(format!("{}: {error}", path.display()));
-        let mut written = Vec::new();
-        for entry in self.folder.read_dir().map_err(|error| failure(&self.folder, &error))? {
-            let entry = entry.map_err(|error| failure(&self.folder, &error))?;
-            let name = entry.file_name();
-            let process =
-                name.to_str().and_then(|name| name.strip_prefix(&self.begin)?.strip_suffix(&self.rest));
-            if let Some(process) = process {
-                let size = entry.metadata().map_or(0, |about| about.len());
-                written.push((size, process.to_owned(), entry.path()));
-            }
-        }
-        written.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
-        let is_alone = written.len() == 1;
-        let rename = |(_, process, from): (u64, String, PathBuf)| {
-            let (stem, rest) = split(&self.name);
-            let name = match (self.name.contains("%p"), is_alone) {
-                (true, _) => self.name.replace("%p", &process),
-                (false, true) => self.name.clone(),
-                (false, false) => format!("{stem}.{process}{rest}"),
-            };
-            let to = self.folder.join(name);
-            std::fs::rename(&from, &to).map_err(|error| failure(&from, &error))?;
-            Ok(to)
-        };
-        written.into_iter().map(rename).collect()
-    }
-}
-
-/// A file's name up to its first dot, and from there on: `.json.gz` is one ending.
-fn split(name: &str) -> (&str, &str) {
-    name.split_at(name.find('.').unwrap_or(name.len()))
 }

@@ -20,8 +20,8 @@ use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 9] =
-    ["saxpy", "reduce", "nbody", "overlap", "memory", "graphs", "cooperative", "mlp", "profile"];
+pub const EXAMPLES: [&str; 10] =
+    ["saxpy", "reduce", "nbody", "overlap", "memory", "graphs", "cooperative", "mlp", "profile", "counters"];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 

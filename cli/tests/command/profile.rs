@@ -93,6 +93,10 @@ fn unusable_programs_and_files_are_named() {
         (&["profile", "--out", "none/trace", "true"], "there is no such folder"),
         (&["profile", "--out", ".", "true"], "it is a folder"),
         (&["profile"], "<PROGRAM>"),
+        (&["profile", "--counters", "--html", "page.html", "true"], "--html"),
+        (&["profile", "--launches", "3", "true"], "--counters"),
+        (&["profile", "--counters", "--launches", "0", "true"], "give a number from 1 on, or `all`"),
+        (&["profile", "--counters", "--out", "none/report", "true"], "cannot write the report none/report"),
     ] {
         let output = command(&folder, args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -144,4 +148,106 @@ fn kernels_of_a_program_are_in_its_trace() {
     assert!(kernels.iter().any(|row| row["name"].as_str().unwrap().contains("copy")), "{kernels:?}");
     assert!(run.stderr().contains("copy"), "the table of the program: {}", run.stderr());
     assert!(!run.stderr().contains("panicked"), "{}", run.stderr());
+}
+
+/// A report of a process that counted.
+const COUNTED: &str = r#"{"schema": 1, "about": {}, "devices": [], "operations": 3, "counted": 2, "dropped": 0,
+    "not_counted": {"over the limit of 2 launches of a kernel": 1},
+    "kernels": [{"device": 0, "name": "axpy<f32>", "symbol": "axpy__f32", "line": null, "launches": 3, "counted": 2, "time": 1000.0, "read": 2e6,
+        "written": 1e6, "of_peak": 0.625, "l2_hits": 0.5, "occupancy": 0.75, "tensor": null, "stalls": [], "metrics": {}}]}"#;
+
+/// Runs `warpsmith profile --counters OPTIONS sh -c SCRIPT`, where `count NUMBER` writes a report as a process with that number.
+fn count(options: &[&str], report: &str, script: &str) -> Run {
+    let folder = folder();
+    std::fs::write(folder.join("trace.json"), report).unwrap();
+    let script = format!(
+        "{}{script}",
+        WRITE.replace("WARPSMITH_PROFILE", "WARPSMITH_COUNTERS").replace("write", "count")
+    );
+    let mut command = command(&folder, &["profile", "--counters"]);
+    command.env("WARPSMITH_PROFILE", "inherited").args(options).args(["sh", "-c", &script]);
+    let output = command.output().unwrap();
+    Run { folder, output }
+}
+
+#[test]
+fn counters_of_a_program_are_shown() {
+    let run = count(
+        &["--launches", "2"],
+        COUNTED,
+        "count 7; echo \"$WARPSMITH_COUNTERS_LAUNCHES$WARPSMITH_PROFILE\"",
+    );
+    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
+    let text = run.stdout();
+    assert!(text.starts_with("2\n2 of 3 operations counted; 1 not: over the limit"), "{text}");
+    assert!(text.contains("axpy<f32>") && text.contains("3000.0   62.5 %   50.0 %     75.0 %"), "{text}");
+    assert_eq!(files(&run.folder), ["counters.json"]);
+}
+
+#[test]
+fn counters_are_one_json_document() {
+    let run = count(&["--json", "--out", "all.json"], COUNTED, "echo beside; count 11; count 12; exit 37");
+    assert_eq!((run.code(), run.stderr()), (Some(37), "beside\n".to_owned()));
+    let document: serde_json::Value = serde_json::from_str(&run.stdout()).unwrap();
+    assert_eq!((&document["schema"], &document["exit_code"]), (&1.into(), &37.into()));
+    assert_eq!(document["counters"][1]["report"]["kernels"][0]["read"], 2e6);
+    assert_eq!(files(&run.folder), ["all.11.json", "all.12.json"]);
+}
+
+#[test]
+fn counters_of_nothing_name_the_reason() {
+    let none = r#"{"schema": 1, "about": {}, "devices": [], "operations": 4, "counted": 0, "dropped": 0,
+        "not_counted": {"cuptiRangeProfilerEnable is not permitted": 4}, "kernels": []}"#;
+    let run = count(&[], none, "count 7");
+    assert_eq!(run.code(), Some(1));
+    assert!(
+        run.stderr().contains("nothing was counted: cuptiRangeProfilerEnable is not permitted"),
+        "{}",
+        run.stderr()
+    );
+    let run = count(&[], COUNTED, "true");
+    assert_eq!(run.code(), Some(1));
+    assert!(
+        run.stderr().contains("`sh` (exit code 0) wrote no counters: it must be linked"),
+        "{}",
+        run.stderr()
+    );
+    let run = count(&[], "{}", "count 7");
+    assert_eq!(run.code(), Some(1));
+    assert!(run.stderr().contains("is no report of hardware counters"), "{}", run.stderr());
+}
+
+#[test]
+fn counters_of_the_emulated_device_are_refused() {
+    let folder = folder();
+    let bench = ["bench", "copy", "--quick", "--sizes", "2^12", "--dtypes", "f32", "--device", "cpu"];
+    let mut profile = command(&folder, &["profile", "--counters"]);
+    let output = profile.arg(crate::shared::binary()).args(bench).output().unwrap();
+    let run = Run { folder, output };
+    assert_eq!(run.code(), Some(1), "{}", run.stderr());
+    let said = run.stderr();
+    assert!(said.contains("nothing was counted: the emulated devices have no hardware counters"), "{said}");
+    assert!(said.contains("count on a CUDA device, `cuda:0`") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn unusable_variables_are_named() {
+    let bench = ["bench", "copy", "--quick", "--sizes", "2^12", "--dtypes", "f32", "--device", "cpu"];
+    for (variables, words) in [
+        (
+            [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_PROFILE", "b.json")],
+            "exclude each other; set one of the two",
+        ),
+        (
+            [("WARPSMITH_COUNTERS", "a.json"), ("WARPSMITH_COUNTERS_LAUNCHES", "few")],
+            "WARPSMITH_COUNTERS_LAUNCHES=few is no number of launches; give one from 1 on, or `all`",
+        ),
+    ] {
+        let folder = folder();
+        let output = command(&folder, &bench).envs(variables).output().unwrap();
+        let run = Run { folder, output };
+        assert_eq!(run.code(), Some(0), "{}", run.stderr());
+        assert!(run.stderr().contains(words), "{words}: {}", run.stderr());
+        assert!(!run.folder.join("a.json").exists() && !run.folder.join("b.json").exists());
+    }
 }

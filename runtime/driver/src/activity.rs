@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::{Context, DriverError, StreamHandle};
+use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// The result of a call that concerns recording.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
@@ -80,7 +80,7 @@ pub struct ActivityPlace {
     pub correlation: u64,
     /// The executable graph it is a node of; 0 for none.
     pub graph: u32,
-    /// The node, unique in the process; larger for nodes that were made later; 0 for none.
+    /// The node, unique in the process; 0 for none. See [`ActivityDriver::activity_node`].
     pub node: u64,
 }
 
@@ -206,6 +206,9 @@ pub enum ActivityError {
     /// A recording goes on in this process.
     #[error("a profiler records already; stop it first")]
     Recording,
+    /// Hardware counters are read in this process, which changes what a recording would see.
+    #[error("hardware counters are read in this process, which a profiler excludes; end that first")]
+    Counting,
     /// The driver has no recorder.
     #[error("this driver records nothing")]
     Unsupported,
@@ -346,6 +349,24 @@ pub trait ActivityDriver {
     /// Whatever the recorder reports.
     fn activity_stream(&self, _context: Context, stream: StreamHandle) -> ActivityResult<u32> {
         Ok(stream.0 as u32)
+    }
+
+    /// The number of a node of a graph, for comparison with those of records. The copy of the node in an executable has the
+    /// same lower 32 bits in [`ActivityPlace::node`]. The upper ones are those of the part of the executable: 0, or
+    /// [`Self::activity_exec`] for nodes of the graph that it was made of, and others for those of each graph within.
+    ///
+    /// # Errors
+    /// [`ActivityError::Unsupported`] where nothing is recorded that has such numbers; whatever the recorder reports.
+    fn activity_node(&self, _context: Context, node: NodeHandle) -> ActivityResult<u64> {
+        Ok(node.0)
+    }
+
+    /// The number of an executable in records, [`ActivityPlace::graph`].
+    ///
+    /// # Errors
+    /// As [`Self::activity_node`].
+    fn activity_exec(&self, _context: Context, exec: GraphExecHandle) -> ActivityResult<u32> {
+        Ok(exec.0 as u32)
     }
 
     /// Calls that this thread makes from now on are [inside](Activity::Inside) the part of the program that has this number,

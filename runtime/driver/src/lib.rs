@@ -22,6 +22,7 @@ macro_rules! handle {
 pub mod activity;
 pub mod check;
 mod code;
+pub mod counters;
 pub mod cuda;
 pub mod emulated;
 pub mod error;
@@ -39,6 +40,7 @@ use std::marker::PhantomData;
 use self::activity::ActivityDriver;
 use self::check::{FindingScope, Findings};
 pub use self::code::CodeDriver;
+use self::counters::CounterDriver;
 pub use self::error::{DriverError, Result};
 pub use self::graph::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
@@ -330,7 +332,7 @@ pub struct LibraryCalls {
 ///
 /// An error of a call promises nothing about work that was enqueued before it.
 pub unsafe trait Driver:
-    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + Send + Sync + Debug
+    MemoryDriver + StreamDriver + CodeDriver + GraphDriver + ActivityDriver + CounterDriver + Send + Sync + Debug
 {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;

@@ -76,8 +76,17 @@ impl Rig {
         })
     }
 
-    fn all(&self) -> Result<[f64; 3]> {
-        Ok([self.launches()?, self.graphs()?, self.kernels()?])
+    fn captures(&self) -> Result<f64> {
+        self.time(NODES, || {
+            let launch = Launch::grid_block(1, 32);
+            let launches = || (0..NODES).try_for_each(|_| self.empty.launch(&self.stream, launch, ()));
+            drop(Graph::capture(&self.stream, launches)?);
+            Ok(())
+        })
+    }
+
+    fn all(&self) -> Result<[f64; 4]> {
+        Ok([self.launches()?, self.graphs()?, self.kernels()?, self.captures()?])
     }
 }
 
@@ -98,7 +107,7 @@ fn main() -> Result<()> {
         trace.definitions.about.iter().filter(|(key, _)| key.contains("CUPTI") || key.contains("records"));
     source.for_each(|(key, fact)| println!("{key}: {fact}"));
     let after = rig.all()?;
-    let names = ["empty launch", "graph of 1000 nodes", "kernel of 10 us"];
+    let names = ["empty launch", "graph of 1000 nodes", "kernel of 10 us", "captured launch"];
     for (index, name) in names.into_iter().enumerate() {
         let (off, on, then) = (before[index], with[index], after[index]);
         println!(

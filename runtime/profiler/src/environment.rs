@@ -1,21 +1,31 @@
-//! `WARPSMITH_PROFILE=FILE`: a program that was not changed is recorded from the moment at which it opens its first device to its
-//! end.
+//! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`: a program that was not changed is recorded, or its kernels are counted,
+//! from the moment at which it opens its first device to its end.
 //!
 //! This happens in every program of which the profiler is a part. `%p` in the name stands for the number of the process, for
-//! programs that start others. A forked process is not recorded.
+//! programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of launches of each kernel to count, or `all`. A
+//! forked process is not recorded.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
 
 use warpsmith_core::driver::Driver;
 use warpsmith_core::seam::DRIVER_HOOKS;
 
+use crate::counters::{CounterOptions, Counters};
 use crate::profiler::{FileProfiler, Profiler, driver_opens};
 
-const VARIABLE: &str = "WARPSMITH_PROFILE";
+const PROFILE: &str = "WARPSMITH_PROFILE";
+const COUNTERS: &str = "WARPSMITH_COUNTERS";
+const LAUNCHES: &str = "WARPSMITH_COUNTERS_LAUNCHES";
 
-/// The profiler of the process.
-static PROFILER: Mutex<Option<FileProfiler>> = Mutex::new(None);
+/// What the environment asks for.
+enum Started {
+    Profiler(FileProfiler),
+    Counters(Counters, PathBuf),
+}
+
+/// What goes on in the process.
+static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 
 #[linkme::distributed_slice(DRIVER_HOOKS)]
 static HOOK: fn(&Arc<dyn Driver>) = hook;
@@ -26,28 +36,55 @@ fn hook(driver: &Arc<dyn Driver>) {
     driver_opens(driver);
 }
 
-/// The file that the environment names.
-fn file() -> Option<PathBuf> {
-    let name = std::env::var_os(VARIABLE).filter(|name| !name.is_empty())?;
+/// The file that a variable names.
+fn file(variable: &str) -> Option<PathBuf> {
+    let name = std::env::var_os(variable).filter(|name| !name.is_empty())?;
     let Some(text) = name.to_str() else { return Some(name.into()) };
     Some(text.replace("%p", &std::process::id().to_string()).into())
 }
 
+/// The number of launches to count, if the variable says one.
+fn launches() -> Result<Option<u64>, String> {
+    let Some(value) = std::env::var_os(LAUNCHES).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    if value == "all" {
+        return Ok(Some(u64::MAX));
+    }
+    let number = value.parse().ok().filter(|number| *number > 0);
+    number
+        .map(Some)
+        .ok_or(format!("{LAUNCHES}={value} is no number of launches; give one from 1 on, or `all`"))
+}
+
 fn start() {
-    let Some(path) = file() else { return };
-    match Profiler::to_file(&path) {
-        Ok(profiler) => {
-            if let Ok(mut kept) = PROFILER.lock() {
-                *kept = Some(profiler);
+    let started = match (file(PROFILE), file(COUNTERS)) {
+        (None, None) => return,
+        (Some(_), Some(_)) => {
+            let reason = "hardware counters and a profile exclude each other; set one of the two";
+            return eprintln!("warpsmith: {PROFILE} and {COUNTERS}: {reason}");
+        }
+        (Some(path), None) => {
+            Profiler::to_file(&path).map(Started::Profiler).map_err(|error| format!("{PROFILE}: {error}"))
+        }
+        (None, Some(path)) => launches()
+            .and_then(|launches| {
+                let options = CounterOptions::default();
+                let options = launches.map_or(options.clone(), |launches| options.launches(launches));
+                options.start().map_err(|error| error.to_string())
+            })
+            .map(|counters| Started::Counters(counters, path))
+            .map_err(|error| format!("{COUNTERS}: {error}")),
+    };
+    match started {
+        Ok(started) => {
+            if let Ok(mut kept) = STARTED.lock() {
+                *kept = Some(started);
             }
             if !finish_at_exit() {
-                eprintln!(
-                    "warpsmith: {VARIABLE}: the end of the program will be missing in {}",
-                    path.display()
-                );
+                eprintln!("warpsmith: the end of the program cannot be awaited: the file will lack its end");
             }
         }
-        Err(error) => eprintln!("warpsmith: {VARIABLE}: {error}"),
+        Err(error) => eprintln!("warpsmith: {error}"),
     }
 }
 
@@ -68,13 +105,32 @@ fn finish_at_exit() -> bool {
 
 fn finish() {
     // In a forked process the lock may be held for good.
-    let Some(profiler) = PROFILER.try_lock().ok().and_then(|mut kept| kept.take()) else { return };
+    match STARTED.try_lock().ok().and_then(|mut kept| kept.take()) {
+        None => {}
+        Some(Started::Profiler(profiler)) => finish_profile(profiler),
+        Some(Started::Counters(counters, path)) => finish_counters(counters, &path),
+    }
+}
+
+fn finish_profile(profiler: FileProfiler) {
     match profiler.finish() {
         Ok(written) if written.loss.lost() > 0 => {
             let (lost, path) = (written.loss.lost(), written.path.display());
-            eprintln!("warpsmith: {VARIABLE}: {lost} operations have no record in {path}");
+            eprintln!("warpsmith: {PROFILE}: {lost} operations have no record in {path}");
         }
         Ok(_) | Err(crate::ProfilerError::Forked) => {}
-        Err(error) => eprintln!("warpsmith: {VARIABLE}: {error}"),
+        Err(error) => eprintln!("warpsmith: {PROFILE}: {error}"),
+    }
+}
+
+fn finish_counters(counters: Counters, path: &Path) {
+    match counters.finish() {
+        Ok(report) => {
+            if let Err(error) = report.write(path) {
+                eprintln!("warpsmith: {COUNTERS}: {error}");
+            }
+        }
+        Err(crate::ProfilerError::Forked) => {}
+        Err(error) => eprintln!("warpsmith: {COUNTERS}: {error}"),
     }
 }

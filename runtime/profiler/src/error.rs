@@ -4,13 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use warpsmith_core::driver::activity::ActivityError;
+use warpsmith_core::driver::counters::CounterError;
 
 /// Why nothing is recorded, or a trace is not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfilerError {
-    /// A profiler records in this process.
-    #[error("a profiler records already in this process; stop it first")]
+    /// A profiler records in this process, or hardware counters are read.
+    #[error("a profiler records already in this process, or hardware counters are read; stop that first")]
     Recording,
     /// The process was forked from one in which a profiler records.
     #[error(
@@ -31,6 +32,14 @@ pub enum ProfilerError {
         driver: &'static str,
         /// The cause, and the remedy.
         error: ActivityError,
+    },
+    /// The hardware counters of a device cannot be read.
+    #[error("{device}: {error}")]
+    Counters {
+        /// The device.
+        device: String,
+        /// The cause, and the remedy.
+        error: CounterError,
     },
     /// The file cannot be written. What was written before stays and can be read.
     #[error("the trace {} cannot be written: {reason}", path.display())]

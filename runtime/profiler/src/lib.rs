@@ -20,9 +20,11 @@
 //! | the trace of a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
 //! | a file, whatever its size | [`Profiler::to_file`] |
 //! | some steps of a loop | [`Schedule`] |
-//! | a program that was not changed | `WARPSMITH_PROFILE=FILE` in its environment |
+//! | what the hardware counts: bytes, hits, occupancy, stalls | [`Counters`] |
+//! | a program that was not changed | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |
 #![deny(missing_docs)]
 
+mod counters;
 mod environment;
 mod error;
 mod inlet;
@@ -39,8 +41,10 @@ mod samples;
 mod schedule;
 
 pub use warpsmith_core::driver::activity::{ActivityError, ActivitySource};
+pub use warpsmith_core::driver::counters::{CounterError, Obstacle};
 pub use warpsmith_trace as trace;
 
+pub use self::counters::{CounterOptions, Counters};
 pub use self::error::{ProfilerError, Result};
 pub use self::options::ProfilerOptions;
 pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};

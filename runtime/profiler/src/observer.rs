@@ -1,6 +1,7 @@
 //! [`HostObserver`]: takes the operations of the runtime.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::seam::{Ended, Observed, Observer, Operation};
@@ -53,18 +54,24 @@ impl HostObserver {
                 }
                 What::Launch { spec, source }
             }
-            Operation::GraphLaunch { exec, kernels } => {
+            Operation::GraphAdd { .. } => What::GraphAdd,
+            Operation::GraphLaunch { exec, nodes, kernels } => {
                 for (spec, _) in kernels {
                     self.0.add_kernel(spec);
                 }
-                What::GraphLaunch { exec: exec.0, has_kernels: !kernels.is_empty() }
+                let known = (nodes.id, self.0.forgotten.load(Ordering::Relaxed));
+                if local.known_nodes != known && nodes.id != 0 {
+                    local.known_nodes = known;
+                    self.0.add_nodes(nodes);
+                }
+                What::GraphLaunch { exec: exec.0, has_kernels: !kernels.is_empty(), nodes: nodes.id }
             }
             Operation::CaptureBegin => What::CaptureBegin,
             Operation::CaptureEnd { graph, kernels } => {
                 What::CaptureEnd { graph: graph.map_or(0, |graph| graph.0), kernels: kernels as u32 }
             }
-            Operation::GraphInstantiate { graph, exec } => {
-                What::Instantiate { graph: graph.0, exec: exec.map_or(0, |exec| exec.0) }
+            Operation::GraphInstantiate { exec, .. } => {
+                What::Instantiate { exec: exec.map_or(0, |exec| exec.0) }
             }
             Operation::Copy { direction, bytes, .. } => What::Copy { direction, bytes: bytes as u64 },
             Operation::Memset { bytes, .. } => What::Memset { bytes: bytes as u64 },

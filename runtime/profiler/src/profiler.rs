@@ -24,8 +24,37 @@ use crate::samples;
 /// How often a file gets what was recorded.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The process in which a profiler records; 0 if none does.
+/// The process in which something records or counts; 0 if nothing does.
 static RECORDING_IN: AtomicU32 = AtomicU32::new(0);
+
+/// The right to record or count in this process, which one at a time has.
+#[derive(Debug)]
+pub(crate) struct Claim(u32);
+
+impl Claim {
+    pub(crate) fn take() -> Result<Self> {
+        let process = std::process::id();
+        match RECORDING_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(Self(process)),
+            Err(of) if of == process => Err(ProfilerError::Recording),
+            Err(_) => Err(ProfilerError::Forked),
+        }
+    }
+
+    /// Whether it was taken in this process, rather than in one that this was forked from.
+    pub(crate) fn is_own(&self) -> bool {
+        self.0 == std::process::id()
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.is_own() {
+            RECORDING_IN.store(0, Ordering::Release);
+        }
+    }
+}
+
 /// The recording, for drivers that are opened while it goes on.
 static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 
@@ -219,7 +248,8 @@ impl std::fmt::Debug for ProfilerGuard {
 #[derive(Debug)]
 struct Running {
     parts: Option<Parts>,
-    process: u32,
+    /// It goes with the recording.
+    claim: Option<Claim>,
 }
 
 struct Parts {
@@ -241,18 +271,12 @@ type Ended = (std::io::Result<()>, Loss, u64);
 
 impl Running {
     fn start(options: ProfilerOptions, output: impl FnOnce() -> Result<Output>) -> Result<Self> {
-        let process = std::process::id();
-        match RECORDING_IN.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {}
-            Err(of) if of == process => return Err(ProfilerError::Recording),
-            Err(_) => return Err(ProfilerError::Forked),
-        }
+        let claim = Claim::take()?;
         let started = output().and_then(|output| Parts::start(options, output));
         match started {
-            Ok(parts) => Ok(Self { parts: Some(parts), process }),
+            Ok(parts) => Ok(Self { parts: Some(parts), claim: Some(claim) }),
             Err(error) => {
                 *lock(&CURRENT) = None;
-                RECORDING_IN.store(0, Ordering::Release);
                 Err(error)
             }
         }
@@ -267,14 +291,15 @@ impl Running {
         let Some(parts) = self.parts.take() else {
             return Ok((None, (Ok(()), Loss::default(), 0)));
         };
-        if self.process != std::process::id() {
+        let claim = self.claim.take();
+        if !claim.as_ref().is_some_and(Claim::is_own) {
             // The threads and the file are those of the other process.
             std::mem::forget(parts);
             return Err(ProfilerError::Forked);
         }
         let stopped = parts.stop(waits);
         *lock(&CURRENT) = None;
-        RECORDING_IN.store(0, Ordering::Release);
+        drop(claim);
         Ok(stopped)
     }
 }

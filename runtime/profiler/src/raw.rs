@@ -112,20 +112,54 @@ pub(crate) struct Span {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum What {
-    Launch { spec: &'static KernelSpec, source: Source },
-    GraphLaunch { exec: u64, has_kernels: bool },
+    Launch {
+        spec: &'static KernelSpec,
+        source: Source,
+    },
+    GraphAdd,
+    /// The nodes are a list of the recording.
+    GraphLaunch {
+        exec: u64,
+        has_kernels: bool,
+        nodes: u64,
+    },
     CaptureBegin,
-    CaptureEnd { graph: u64, kernels: u32 },
-    Instantiate { graph: u64, exec: u64 },
-    Copy { direction: CopyDirection, bytes: u64 },
-    Memset { bytes: u64 },
+    CaptureEnd {
+        graph: u64,
+        kernels: u32,
+    },
+    Instantiate {
+        exec: u64,
+    },
+    Copy {
+        direction: CopyDirection,
+        bytes: u64,
+    },
+    Memset {
+        bytes: u64,
+    },
     HostFunction,
-    Extension { name: &'static str },
+    Extension {
+        name: &'static str,
+    },
     EventRecord,
-    EventWait { on: Option<u32>, buffer: Option<AwaitedBuffer> },
+    EventWait {
+        on: Option<u32>,
+        buffer: Option<AwaitedBuffer>,
+    },
     Synchronize(Awaited),
-    Allocate { memory: MemoryKind, address: u64, bytes: u64, cached: bool, reserved: u64 },
-    Free { memory: MemoryKind, address: u64, bytes: u64 },
+    Allocate {
+        memory: MemoryKind,
+        address: u64,
+        bytes: u64,
+        cached: bool,
+        reserved: u64,
+    },
+    Free {
+        memory: MemoryKind,
+        address: u64,
+        bytes: u64,
+    },
 }
 
 impl Span {

@@ -28,12 +28,14 @@
 //! | `perfetto`, `proto` | Perfetto's format; protocol buffers |
 //! | `chrome` | Chrome's JSON, as PyTorch writes it |
 //! | `summary` | the tables |
+//! | `counters` | reports of hardware counters |
 //! | `html` | one page with a timeline and the tables |
 //! | `convert` | from one file to another |
 #![deny(missing_docs)]
 
 mod chrome;
 mod convert;
+pub mod counters;
 mod definitions;
 mod error;
 mod event;

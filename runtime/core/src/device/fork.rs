@@ -9,7 +9,7 @@
 //!
 //! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
 //! remembers the count at which it was opened, and a call compares the two. The same word says whether an observer
-//! [listens](super::observe), so that both questions cost one load.
+//! [listens](super::observe), and whether work is being captured, so that all questions cost one load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
@@ -18,30 +18,32 @@ use crate::driver::host_function;
 use crate::error::{Error, Result};
 
 /// Read by every call on a device: the number of forks from the first process that opened a device to this one,
-/// and [`OBSERVED`].
+/// [`OBSERVED`] and [`CAPTURED`].
 static STATE: AtomicU32 = AtomicU32::new(0);
 /// The bit that is set while an [observer](super::observe) is registered.
-const OBSERVED: u32 = 1 << 31;
+pub(super) const OBSERVED: u32 = 1 << 31;
+/// The bit that is set while work is captured, of which is [noted](super::graph_nodes) where.
+pub(super) const CAPTURED: u32 = 1 << 30;
 
-/// Whether an observer is registered. One load, which no other thread's work makes slow.
+/// Whether an observer is registered, or work is captured. One load, which no other thread's work makes slow.
 #[inline]
 pub(crate) fn is_observed() -> bool {
-    STATE.load(Ordering::Relaxed) & OBSERVED != 0
+    STATE.load(Ordering::Relaxed) & (OBSERVED | CAPTURED) != 0
 }
 
-/// Sets whether an observer is registered.
-pub(super) fn set_observed(observed: bool) {
-    if observed {
-        STATE.fetch_or(OBSERVED, Ordering::Relaxed);
+/// Sets [`OBSERVED`] or [`CAPTURED`].
+pub(super) fn set(bit: u32, is_set: bool) {
+    if is_set {
+        STATE.fetch_or(bit, Ordering::SeqCst);
     } else {
-        STATE.fetch_and(!OBSERVED, Ordering::Relaxed);
+        STATE.fetch_and(!bit, Ordering::SeqCst);
     }
 }
 
 /// Forks until now.
 #[inline]
 fn forks() -> u32 {
-    STATE.load(Ordering::Relaxed) & !OBSERVED
+    STATE.load(Ordering::Relaxed) & !(OBSERVED | CAPTURED)
 }
 
 /// The kinds of devices, as bits, that this process uses.

@@ -18,9 +18,12 @@ use std::time::SystemTime;
 
 use gpu_spec::KernelSpec;
 
+use super::graph_nodes::{GraphNodes, Note, Notes};
 use super::source::Source;
 use super::{Device, fork};
-use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
+use crate::driver::{
+    EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, StreamHandle, host_function,
+};
 use crate::error::{PoolId, Result};
 
 /// Receives the operations of every device of the process: see [`observe`].
@@ -107,10 +110,17 @@ pub enum Operation<'a> {
         /// The executable; `None` before the end.
         exec: Option<GraphExecHandle>,
     },
+    /// Adds a node to a graph.
+    GraphAdd {
+        /// The graph.
+        graph: GraphHandle,
+    },
     /// Enqueues a graph.
     GraphLaunch {
         /// The executable.
         exec: GraphExecHandle,
+        /// What it does.
+        nodes: &'a Arc<GraphNodes>,
         /// Kernels of it, each in a configuration; not more than a message about a fault names.
         kernels: &'a [(&'static KernelSpec, LaunchConfig)],
     },
@@ -255,14 +265,20 @@ pub struct Site {
     _of_thread: PhantomData<*const ()>,
 }
 
-/// The caller's source line is that of the operations on this thread, for [observers](Observed::site), until the result is
-/// dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. Without observers it is a
-/// load and a branch.
+/// The caller's source line is that of the operations on this thread, for [observers](Observed::site) and for what is captured,
+/// until the result is dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. While
+/// nobody observes and nothing is captured it is a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {
     let is_noted = fork::is_observed() && note_site(Location::caller());
     Site { is_noted, _of_thread: PhantomData }
+}
+
+/// As [`site`], of what adds to a graph, which keeps the line whether or not there are observers.
+#[track_caller]
+pub(crate) fn site_of_node() -> Site {
+    Site { is_noted: note_site(Location::caller()), _of_thread: PhantomData }
 }
 
 /// Whether the line was noted.
@@ -339,7 +355,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
     let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
     how(&mut list);
-    fork::set_observed(!list.is_empty());
+    fork::set(fork::OBSERVED, !list.is_empty());
     let before = entries.replace(list.into());
     drop(entries);
     drop(before);
@@ -388,8 +404,18 @@ pub(crate) struct Watch<'a>(Option<Watching<'a>>);
 
 struct Watching<'a> {
     observed: Observed<'a>,
-    entries: Entries,
+    /// `None` without observers.
+    entries: Option<Entries>,
     succeeded: bool,
+    /// Of an operation that captures work.
+    note: Option<(Note, Arc<Notes>)>,
+}
+
+/// The stream of an operation.
+pub(crate) struct On {
+    pub stream: ObservedStream,
+    /// The notes of its capture.
+    pub notes: Option<Arc<Notes>>,
 }
 
 /// Reports an operation, for which `what` is called if an observer is registered. Without observers it costs a load and a
@@ -397,7 +423,7 @@ struct Watching<'a> {
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    what: impl FnOnce() -> (Option<On>, Operation<'a>),
     call: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
     let mut watch = begin(device, what);
@@ -408,10 +434,7 @@ pub(crate) fn around<'a, R, E>(
 
 /// Reports the beginning of an operation, for which `what` is called if an observer is registered.
 #[inline]
-pub(crate) fn begin<'a>(
-    device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
-) -> Watch<'a> {
+pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
 }
 
@@ -419,34 +442,59 @@ pub(crate) fn begin<'a>(
 #[inline(never)]
 fn begin_observed<'a>(
     device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    what: impl FnOnce() -> (Option<On>, Operation<'a>),
 ) -> Option<Watching<'a>> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     if host_function::is_running() || device.is_forked() {
         // Nothing can be done there, by observers neither.
         return None;
     }
-    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-    let (stream, operation) = what();
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    let observed = Observed { id, device, stream, operation, began: SystemTime::now(), site: SITE.get() };
-    let watching = Watching { observed, entries, succeeded: false };
+    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let entries = entries.filter(|entries| !entries.is_empty());
+    let (on, operation) = what();
+    let (stream, notes) = on.map_or((None, None), |on| (Some(on.stream), on.notes));
+    let id = if entries.is_some() { NEXT.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    let site = SITE.get();
+    let note = notes.zip(stream).and_then(|(notes, stream)| {
+        let note = Note::begin(&operation, || tips(device, stream.handle))?;
+        Some((Note { operation: id, site, ..note }, notes))
+    });
+    if entries.is_none() && note.is_none() {
+        return None;
+    }
+    let began = if entries.is_some() { SystemTime::now() } else { SystemTime::UNIX_EPOCH };
+    let observed = Observed { id, device, stream, operation, began, site };
+    let watching = Watching { observed, entries, succeeded: false, note };
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)
+}
+
+/// The last nodes of a stream that is being captured; none where the capture is invalid.
+fn tips(device: &Device, stream: StreamHandle) -> Vec<NodeHandle> {
+    let (driver, context) = device.raw();
+    driver.capture_tips(context, stream).unwrap_or_default()
 }
 
 impl Watching<'_> {
     /// Calls all observers.
     fn notify(&self, call: impl Fn(&dyn Observer)) {
+        let Some(entries) = &self.entries else { return };
         CALLING.set(true);
-        host_function::inside(|| self.entries.iter().for_each(|entry| entry.call(&call)));
+        host_function::inside(|| entries.iter().for_each(|entry| entry.call(&call)));
         CALLING.set(false);
     }
 
     #[cold]
     #[inline(never)]
-    fn end(self) {
-        let ended = Ended { at: SystemTime::now(), succeeded: self.succeeded };
+    fn end(mut self) {
+        let at = if self.entries.is_some() { SystemTime::now() } else { SystemTime::UNIX_EPOCH };
+        let ended = Ended { at, succeeded: self.succeeded };
+        if let Some((mut note, notes)) = self.note.take()
+            && let Some(stream) = self.observed.stream
+        {
+            note.after = tips(self.observed.device, stream.handle);
+            notes.push(note);
+        }
         self.notify(|observer| observer.end(&self.observed, ended));
         // What is left of a removed observer may be dropped with the list.
         let Self { entries, .. } = self;
@@ -462,6 +510,11 @@ impl<'a> Watch<'a> {
     pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
         self.ended(result.is_ok());
         result
+    }
+
+    /// The operation's id, 0 without observers, and its source line.
+    pub fn noted(&self) -> (u64, Option<&'static Location<'static>>) {
+        (self.0.as_ref().map_or(0, |watching| watching.observed.id), SITE.get())
     }
 
     /// Notes whether the operation succeeded.

@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::Graph;
 use super::content::Content;
+use super::origins::Origins;
+use super::{Graph, last_of};
 use crate::device::observe::site;
 use crate::driver::CaptureMode;
 use crate::error::{Error, GraphError, Result, code};
@@ -65,13 +66,16 @@ impl Capture {
         let Some(capturing) = self.capturing.take() else {
             return Err(GraphError::CaptureEnded.into());
         };
-        let captured = capturing.end().map_err(|error| match error.driver_code() {
+        let mut captured = capturing.end().map_err(|error| match error.driver_code() {
             Some(code::STREAM_CAPTURE_UNJOINED) => Error::Graph(GraphError::NotJoined),
             _ => error,
         })?;
         let Captured { handle, .. } = captured;
+        let notes = std::mem::take(&mut captured.notes);
         let mut graph = Graph::of(self.stream.device(), handle, Content::of_capture(captured, &self.stream));
-        graph.base = graph.last_nodes()?;
+        let (nodes, edges) = graph.shape()?;
+        graph.origins = Origins::of_capture(&nodes, &edges, &notes);
+        graph.base = last_of(nodes, &edges);
         Ok(graph)
     }
 }

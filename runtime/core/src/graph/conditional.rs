@@ -1,6 +1,7 @@
 //! Parts of a graph that run or not, or again and again, by a number that its kernels set.
 
 use super::{Graph, Node};
+use crate::device::observe::site_of_node;
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{GraphError, Result};
 
@@ -61,7 +62,9 @@ impl Graph {
     /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; whatever the driver reports,
     /// also for a body with conditions. The part may be there then, and be empty.
+    #[track_caller]
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
@@ -70,7 +73,9 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_if`].
+    #[track_caller]
     pub fn add_if_else(&mut self, condition: &Condition, then: &Graph, otherwise: &Graph) -> Result<Node> {
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::IfElse, &[then, otherwise])
     }
 
@@ -82,7 +87,9 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_if`].
+    #[track_caller]
     pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
+        let _site = site_of_node();
         self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
@@ -91,7 +98,9 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_if`]; there has to be a part.
+    #[track_caller]
     pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
+        let _site = site_of_node();
         // Memory has no room for more.
         let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)
@@ -131,7 +140,10 @@ impl Graph {
             let work = NodeWork::Child(body.handle);
             // SAFETY: the handle is of a body of the new node, which is alive; what the work uses was noted above, and
             // launches check whether it exists.
-            self.device.call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;
+            let part = self
+                .device
+                .call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;
+            self.origins.add_child(&self.device, part, body.handle, &body.origins);
         }
         Ok(node)
     }

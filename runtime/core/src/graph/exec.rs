@@ -1,12 +1,13 @@
 //! [`GraphExec`]: a graph made ready to be launched.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Graph;
 use super::content::Content;
 use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
+use crate::device::graph_nodes::GraphNodes;
 use crate::device::observe::{self, Operation, site};
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, GraphError, Result};
@@ -34,6 +35,8 @@ struct Inner {
 
 struct State {
     content: Content,
+    /// For observers.
+    origins: Arc<GraphNodes>,
     pools: Vec<PoolId>,
     /// The uses of the nodes that were added one by one, and their order.
     nodes: Vec<NodeUse>,
@@ -49,8 +52,9 @@ struct State {
 }
 
 impl State {
-    fn of(graph: &Graph) -> Self {
+    fn of(graph: &Graph, exec: GraphExecHandle) -> Self {
         Self {
+            origins: graph.origins.of_executable(&graph.device, exec),
             content: graph.content.clone(),
             pools: graph.content.pools(),
             nodes: graph.added.iter().map(|added| added.uses.clone()).collect(),
@@ -92,7 +96,8 @@ impl GraphExec {
         let handle = device.call(|driver, context| driver.graph_instantiate(context, graph.handle))?;
         watch.found(|| what(Some(handle)));
         drop(watch);
-        Ok(Self { inner: Some(Box::new(Inner { device, handle, state: Mutex::new(State::of(graph)) })) })
+        let state = Mutex::new(State::of(graph, handle));
+        Ok(Self { inner: Some(Box::new(Inner { device, handle, state })) })
     }
 
     #[inline]
@@ -130,7 +135,7 @@ impl GraphExec {
         if state.changed {
             state.gather();
         }
-        let State { content, pools, .. } = &*state;
+        let State { content, pools, origins, .. } = &*state;
         if !content.hooks.is_empty() {
             // They are not called for a launch that is refused.
             content.resources.check(pools)?;
@@ -141,7 +146,11 @@ impl GraphExec {
         let mut tried = false;
         let launched = content.resources.enqueue(stream, pools, || {
             tried = true;
-            let watch = stream.watch(|| Operation::GraphLaunch { exec: *exec, kernels: &content.kernels });
+            let watch = stream.watch(|| Operation::GraphLaunch {
+                exec: *exec,
+                nodes: origins,
+                kernels: &content.kernels,
+            });
             watch.done(stream.call(|driver, context| {
                 // SAFETY: the buffers exist, and note the stream, so that their memory is kept and other uses come
                 // after this one; what is the graph's own, its state keeps.
@@ -201,6 +210,7 @@ impl GraphExec {
             ExecUpdate::Done => {
                 state.before.push(std::mem::replace(&mut state.content, graph.content.clone()));
                 state.pools = state.content.pools();
+                state.origins = graph.origins.of_updated(&state.origins);
                 // The driver names nodes by those of the graph that the executable was made of, which it is not any more.
                 (state.nodes, state.order) = (Vec::new(), Order::default());
                 (state.others, state.changed) = (state.content.resources.clone(), false);

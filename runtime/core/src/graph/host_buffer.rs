@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::nodes::copy_work;
 use super::{Graph, Node};
 use crate::device::Device;
-use crate::device::observe::CopyDirection;
+use crate::device::observe::{CopyDirection, site, site_of_node};
 use crate::driver::{NodeWork, Place};
 use crate::error::{GraphError, Result};
 use crate::memory::capturing::CapturedUse;
@@ -128,11 +128,13 @@ impl Stream {
     /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::copy_from_host`] copies at once);
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
+    #[track_caller]
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
         &self,
         source: &HostBuffer<T>,
         target: impl Into<DeviceSliceMut<'t, T>>,
     ) -> Result<()> {
+        let _site = site();
         const OPERATION: &str = "copying from a host buffer";
         let target = target.into();
         check_lengths(OPERATION, target.len(), source.len())?;
@@ -154,11 +156,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_from_host_buffer`], with [`Stream::copy_to_host`].
+    #[track_caller]
     pub fn copy_to_host_buffer<'s, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceSlice<'s, T>>,
         target: &HostBuffer<T>,
     ) -> Result<()> {
+        let _site = site();
         const OPERATION: &str = "copying to a host buffer";
         let source = source.into();
         check_lengths(OPERATION, target.len(), source.len())?;
@@ -210,12 +214,14 @@ impl Graph {
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; whatever the driver
     /// reports.
+    #[track_caller]
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,
         source: &HostBuffer<T>,
         target: impl Into<DeviceSliceMut<'t, T>>,
         after: &[Node],
     ) -> Result<Node> {
+        let _site = site_of_node();
         let target = target.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(target.device(), "the target")?;
@@ -228,12 +234,14 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_copy_from_host`].
+    #[track_caller]
     pub fn add_copy_to_host<'s, T: DeviceCopy>(
         &mut self,
         source: impl Into<DeviceSlice<'s, T>>,
         target: &HostBuffer<T>,
         after: &[Node],
     ) -> Result<Node> {
+        let _site = site_of_node();
         let source = source.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(source.device(), "the source")?;

@@ -45,6 +45,7 @@
 //! | `capture` | [`Capture`]: beginning and ending |
 //! | `content` | what a graph uses and keeps |
 //! | `nodes` | nodes that are added one by one |
+//! | `origins` | where nodes come from, for observers |
 //! | `conditional` | parts that run or not, or again and again, by what kernels decide |
 //! | `exec` | [`GraphExec`]: launching and updating |
 //! | `cache` | [`GraphCache`]: capturing on first use |
@@ -59,6 +60,7 @@ mod dot;
 mod exec;
 mod host_buffer;
 mod nodes;
+mod origins;
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -74,10 +76,11 @@ pub use self::exec::GraphExec;
 pub use self::host_buffer::{HostBuffer, HostGuard};
 use self::nodes::Added;
 pub use self::nodes::{KernelNode, Node};
+use self::origins::Origins;
 use crate::device::Device;
 use crate::device::observe::site;
 pub use crate::driver::CaptureMode;
-use crate::driver::{DriverError, GraphHandle, NodeHandle, host_function};
+use crate::driver::{DriverError, Edge, GraphHandle, NodeHandle, host_function};
 pub use crate::error::GraphError;
 use crate::error::{Error, Result};
 use crate::memory::graph_resource::Resources;
@@ -98,6 +101,7 @@ pub struct Graph {
     added: Vec<Added>,
     /// What every added node comes after: the last nodes of what was captured.
     base: Vec<NodeHandle>,
+    origins: Origins,
     /// Not `Sync`: drivers take the calls on a graph from one thread at a time.
     one_thread: PhantomData<Cell<()>>,
 }
@@ -122,6 +126,7 @@ impl Graph {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             added: Vec::new(),
             base: Vec::new(),
+            origins: Origins::default(),
             one_thread: PhantomData,
         }
     }
@@ -147,6 +152,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::capture`].
+    #[track_caller]
     pub fn capture_with<R, E: From<Error>>(
         stream: &Stream,
         mode: CaptureMode,
@@ -178,7 +184,9 @@ impl Graph {
     pub fn try_clone(&self) -> Result<Self> {
         let handle = self.device.call(|driver, context| driver.graph_clone(context, self.handle))?;
         let mut clone = Self::of(&self.device, handle, self.content.clone());
-        clone.base = clone.last_nodes()?;
+        let (nodes, edges) = clone.shape()?;
+        clone.base = last_of(nodes, &edges);
+        clone.origins = Origins::of_clone(&self.device, self.handle, &self.origins, handle);
         Ok(clone)
     }
 
@@ -192,17 +200,22 @@ impl Graph {
         GraphExec::new(self)
     }
 
-    /// The nodes that no other comes after.
-    fn last_nodes(&self) -> Result<Vec<NodeHandle>> {
-        let (nodes, edges) = self.device.call(|driver, context| {
+    /// The nodes and their edges.
+    fn shape(&self) -> Result<(Vec<NodeHandle>, Vec<Edge>)> {
+        self.device.call(|driver, context| {
             Ok::<_, DriverError>((
                 driver.graph_nodes(context, self.handle)?,
                 driver.graph_edges(context, self.handle)?,
             ))
-        })?;
-        let first: HashSet<NodeHandle> = edges.iter().map(|edge| edge.from).collect();
-        Ok(nodes.into_iter().filter(|node| !first.contains(node)).collect())
+        })
     }
+}
+
+/// The nodes that no other comes after.
+fn last_of(mut nodes: Vec<NodeHandle>, edges: &[Edge]) -> Vec<NodeHandle> {
+    let first: HashSet<NodeHandle> = edges.iter().map(|edge| edge.from).collect();
+    nodes.retain(|node| !first.contains(node));
+    nodes
 }
 
 impl Drop for Graph {

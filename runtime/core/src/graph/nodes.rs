@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use gpu_spec::{Kernel, SafeKernel};
 
+use super::origins::{Origin, work_of};
 use super::{Graph, GraphExec};
 use crate::device::Device;
+use crate::device::graph_nodes::GraphWork;
+use crate::device::observe::{self, Operation, site_of_node};
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::Uses;
@@ -159,6 +162,7 @@ impl Graph {
         &mut self,
         after: &[Node],
         mut uses: NodeUse,
+        work: GraphWork,
         add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
     ) -> Result<Node> {
         let index = self.added.len();
@@ -181,7 +185,10 @@ impl Graph {
             // Every added node comes after them.
             handles.drain(..self.base.len());
         }
-        uses.handle = add(&self.device, &handles)?;
+        let watch = observe::begin(&self.device, || (None, Operation::GraphAdd { graph: self.handle }));
+        let (operation, site) = watch.noted();
+        uses.handle = watch.done(add(&self.device, &handles))?;
+        self.origins.add(uses.handle, Origin { work, operation, site });
         uses.add_to(&mut self.content.resources);
         self.added.push(Added { uses, after: before });
         Ok(Node { graph: self.number, index })
@@ -197,7 +204,7 @@ impl Graph {
     ) -> Result<Node> {
         let uses = NodeUse { handle: NodeHandle(0), uses: Vec::new(), barrier: true };
         // SAFETY: passed on from the caller.
-        unsafe { self.add(&[], uses, add) }
+        unsafe { self.add(&[], uses, GraphWork::Nothing, add) }
     }
 
     /// Adds work whose memory is all in `uses`.
@@ -210,10 +217,10 @@ impl Graph {
         uses: Vec<CapturedUse>,
         work: NodeWork<'_>,
     ) -> Result<Node> {
-        let (uses, graph) = (NodeUse::of(uses), self.handle);
+        let (uses, graph, what) = (NodeUse::of(uses), self.handle, work_of(&work));
         // SAFETY: passed on from the caller; buffers are noted, and launches check whether they exist.
         unsafe {
-            self.add(after, uses, |device, nodes| {
+            self.add(after, uses, what, |device, nodes| {
                 device.call(|driver, context| driver.graph_add(context, graph, nodes, work))
             })
         }
@@ -239,6 +246,7 @@ impl Graph {
     /// # Errors
     /// As [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a launch of no threads;
     /// whatever the driver reports.
+    #[track_caller]
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
         kernel: &TypedKernel<K>,
@@ -246,6 +254,7 @@ impl Graph {
         args: A,
         after: &[Node],
     ) -> Result<KernelNode<K>> {
+        let _site = site_of_node();
         // SAFETY: as for `TypedKernel::launch`.
         unsafe { self.add_kernel_unsafe(kernel, launch, args, after) }
     }
@@ -257,6 +266,7 @@ impl Graph {
     ///
     /// # Safety
     /// As [`TypedKernel::launch_unsafe`], at each launch of an executable.
+    #[track_caller]
     pub unsafe fn add_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
         &mut self,
         kernel: &TypedKernel<K>,
@@ -264,12 +274,14 @@ impl Graph {
         args: A,
         after: &[Node],
     ) -> Result<KernelNode<K>> {
+        let _site = site_of_node();
         let function = kernel.function();
         let device = self.device.clone();
         let prepared = |function: &Function, config, args: &[*const c_void], uses: &Uses<'_>| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
             let node = unsafe { self.add_work(after, uses_of(uses.iter()), work) }?;
+            self.origins.last_is_kernel(function.spec().symbol);
             self.content.add_kernel((function.spec(), config));
             Ok(node)
         };
@@ -281,12 +293,14 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    #[track_caller]
     pub fn add_copy<'s, 't, T: DeviceCopy>(
         &mut self,
         source: impl Into<DeviceSlice<'s, T>>,
         target: impl Into<DeviceSliceMut<'t, T>>,
         after: &[Node],
     ) -> Result<Node> {
+        let _site = site_of_node();
         let (source, target) = (source.into(), target.into());
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
         self.check_device(source.device(), "the source")?;
@@ -306,12 +320,14 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    #[track_caller]
     pub fn add_memset<'t, T: DeviceCopy>(
         &mut self,
         target: impl Into<DeviceSliceMut<'t, T>>,
         value: u8,
         after: &[Node],
     ) -> Result<Node> {
+        let _site = site_of_node();
         let target = target.into();
         self.check_device(target.device(), "the buffer")?;
         let part = target.used();
@@ -328,11 +344,13 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    #[track_caller]
     pub fn add_host_function(
         &mut self,
         function: impl Fn() + Send + Sync + 'static,
         after: &[Node],
     ) -> Result<Node> {
+        let _site = site_of_node();
         let function = GraphFunction::new(function);
         self.content.add_function(Arc::clone(&function));
         // SAFETY: it uses no memory of a device; the content, which executables take over, keeps the function.
@@ -343,7 +361,9 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    #[track_caller]
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
+        let _site = site_of_node();
         // SAFETY: it does nothing.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
     }
@@ -357,13 +377,18 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; whatever the driver reports.
+    #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
+        let _site = site_of_node();
         self.check_device(&child.device, "the other graph")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();
         // SAFETY: its memory is noted, and its content is kept by this graph's from now on.
         let node = unsafe { self.add_work(after, uses, NodeWork::Child(child.handle)) }?;
         self.content.add(&child.content);
+        if let Some(added) = self.added.last() {
+            self.origins.add_child(&self.device, added.uses.handle, child.handle, &child.origins);
+        }
         Ok(node)
     }
 

@@ -20,6 +20,7 @@ use super::graph_resource::GraphResource;
 use super::statistics::PoolId;
 use super::storage::{BufferUse, Kind};
 use super::usage::{Access, Usage, Waits};
+use crate::device::graph_nodes::{Note, Notes, Noting};
 use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
@@ -85,6 +86,7 @@ struct State {
     hooks: LaunchHooks,
     kernels: Vec<Launched>,
     ended: bool,
+    noting: Option<Noting>,
 }
 
 // SAFETY: the addresses are only keys; each entry keeps its memory alive.
@@ -124,12 +126,15 @@ pub(crate) struct Captured {
     pub hooks: LaunchHooks,
     pub kernels: Vec<Launched>,
     pub invalidation: Invalidation,
+    /// What observed operations noted.
+    pub notes: Vec<Note>,
 }
 
 /// See the [module's documentation](self).
 pub(crate) struct Capturing {
     pool: MemoryPool,
     invalidation: Invalidation,
+    notes: Arc<Notes>,
     state: Mutex<State>,
 }
 
@@ -147,10 +152,11 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
         }.into());
     }
     let pool = MemoryPool::for_graph(device)?;
-    let capturing =
-        Arc::new(Capturing { pool, invalidation: Invalidation::default(), state: Mutex::default() });
+    let (invalidation, notes) = (Invalidation::default(), Arc::default());
+    let capturing = Arc::new(Capturing { pool, invalidation, notes, state: Mutex::default() });
     let watch = stream.watch(|| Operation::CaptureBegin);
     let mut state = capturing.lock();
+    state.noting = Some(Noting::begin());
     let begun = capturing
         .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode));
     drop(state);
@@ -194,6 +200,7 @@ impl Capturing {
         }
         slot.before = Some(before);
         slot.current = Some(Arc::clone(self) as Arc<dyn CaptureSink>);
+        slot.notes = Some(Arc::clone(&self.notes));
         state.streams.push(stream.clone());
         state.routes.push(route);
         Ok(())
@@ -323,7 +330,7 @@ impl Capturing {
         for stream in &streams {
             let captures = stream.captures();
             let mut slot = captures.slot();
-            (slot.current, slot.before) = (None, None);
+            (slot.current, slot.before, slot.notes) = (None, None, None);
             // After the driver call.
             captures.count.fetch_add(1, Ordering::SeqCst);
         }
@@ -353,6 +360,7 @@ impl Capturing {
             hooks: noted.hooks,
             kernels: noted.kernels,
             invalidation: Arc::clone(&self.invalidation),
+            notes: self.notes.take(),
         })
     }
 }

@@ -17,6 +17,7 @@ use super::Stream;
 use super::clock::Timestamp;
 use super::launch_hook::LaunchHook;
 use crate::device::Device;
+use crate::device::graph_nodes::Notes;
 use crate::driver::{EventHandle, GraphFunction};
 use crate::error::{Error, GraphError, PoolId, Result};
 
@@ -55,6 +56,8 @@ pub(crate) struct Captures {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
+    /// What observed operations note of the current capture.
+    pub notes: Option<Arc<Notes>>,
     /// The stream's place before its current capture, which work that runs can wait for.
     pub before: Option<Arc<Before>>,
     /// Of the current or the last capture.

@@ -46,7 +46,7 @@ pub(crate) use self::core::StreamCore;
 use self::core::{Ownership, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
-use crate::device::observe::{self, CopyDirection, ObservedStream, Operation, Watch};
+use crate::device::observe::{self, CopyDirection, ObservedStream, On, Operation, Watch, site};
 use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
 use crate::error::{Error, GraphError, Result, code};
 
@@ -173,7 +173,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`GraphError::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
+    #[track_caller]
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        let _site = site();
         match self.capture_sink() {
             Some(capture) => capture.host_function(self, GraphFunction::new(function)),
             None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::graph_function" })),
@@ -208,8 +210,10 @@ impl Stream {
     }
 
     /// The stream as observers see it.
-    fn as_observed(&self) -> ObservedStream {
-        ObservedStream { id: self.id(), handle: self.handle(), is_capturing: self.is_capturing() }
+    fn as_observed(&self) -> On {
+        let is_capturing = self.is_capturing();
+        let notes = if is_capturing { self.captures().slot().notes.clone() } else { None };
+        On { stream: ObservedStream { id: self.id(), handle: self.handle(), is_capturing }, notes }
     }
 
     /// As [`Self::observed`], for a copy.

@@ -8,7 +8,8 @@ use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::seam::{
-    Access, Awaited, CopyDirection, Ended, MemoryKind, Observed, Observer, Operation, observe,
+    Access, Awaited, CopyDirection, Ended, GraphNode, GraphWork, MemoryKind, Observed, Observer, Operation,
+    observe,
 };
 use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, Error, Event, Graph, Launch, LaunchConfig, PinnedBuffer, Stream,
@@ -229,6 +230,60 @@ fn captured_work_is_marked_and_graph_launches_reported() {
     ));
     exec.launch(&stream).unwrap();
     assert_eq!(recorder.whats(), [What::Graph]);
+}
+
+/// Keeps what launches of graphs on a device say of their nodes.
+struct Launched(Device, Arc<Mutex<Vec<GraphNode>>>);
+
+impl Observer for Launched {
+    fn end(&self, observed: &Observed<'_>, _: Ended) {
+        if let Operation::GraphLaunch { nodes, .. } = observed.operation
+            && *observed.device == self.0
+        {
+            self.1.lock().unwrap().clone_from(&nodes.nodes);
+        }
+    }
+}
+
+#[test]
+fn launches_of_graphs_say_where_nodes_come_from() {
+    let (driver, device, stream, kernel) = kernel_rig::<Mix>();
+    let x = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
+    let mut y = DeviceBuffer::zeros(&stream, 4).unwrap();
+    let line = line!();
+    let captured = Graph::capture(&stream, || {
+        kernel.launch(&stream, Launch::auto(4), (5, &x, &mut y))?;
+        stream.graph_function(|| ())
+    });
+    let mut graph = Graph::new(&device).unwrap();
+    graph.add_child(&captured.unwrap(), &[]).unwrap();
+    graph.add_copy(&x, &mut y, &[]).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let _observation = observe(Launched(device.clone(), Arc::clone(&seen)));
+    graph.add_memset(&mut y, 1, &[]).unwrap();
+    let launch = |graph: &Graph| {
+        graph.instantiate().unwrap().launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+        let nodes = std::mem::take(&mut *seen.lock().unwrap());
+        let of_node = |node: &GraphNode| (node.part, node.work, node.site.map(|site| site.line() - line));
+        nodes.iter().map(of_node).collect::<Vec<_>>()
+    };
+    let symbol = kernel.function().spec().symbol;
+    let [nothing, copy, memset] = [GraphWork::Nothing, GraphWork::Copy, GraphWork::Memset];
+    let mut known = vec![
+        (0, nothing, Some(6)),
+        (1, GraphWork::Kernel(symbol), Some(2)),
+        (1, nothing, Some(3)),
+        (0, copy, Some(7)),
+        (0, memset, Some(10)),
+    ];
+    assert_eq!(launch(&graph), known);
+    assert_eq!(launch(&graph.try_clone().unwrap()).len(), known.len());
+    // A driver that does not answer leaves nothing known of a child.
+    driver.fail_call(Call::GraphNode, 0);
+    graph.add_child(&Graph::capture(&stream, || stream.memset(&mut y, 2)).unwrap(), &[]).unwrap();
+    known.push((0, nothing, Some(31)));
+    assert_eq!(launch(&graph), known);
 }
 
 #[test]

@@ -74,6 +74,33 @@ fn captured_work_runs_at_each_launch_only() {
 }
 
 #[test]
+fn tips_of_a_capture_are_its_last_nodes() {
+    let rig = Rig::new();
+    let (a, b) = (rig.block(&[0; 16]), rig.block(&[0; 16]));
+    let tips = |stream| rig.driver().capture_tips(rig.context(), stream).unwrap();
+    assert_eq!(tips(rig.stream), []);
+    rig.begin(CaptureMode::ThreadLocal);
+    assert_eq!((tips(rig.stream), tips(rig.other)), (vec![], vec![]));
+    rig.set(rig.stream, a, 1, 16).unwrap();
+    let first = tips(rig.stream);
+    rig.order(rig.stream, rig.other);
+    assert_eq!(tips(rig.other), first);
+    rig.set(rig.other, b, 2, 16).unwrap();
+    let second = tips(rig.other);
+    assert_eq!(tips(rig.stream), first);
+    rig.order(rig.other, rig.stream);
+    let mut both = tips(rig.stream);
+    both.retain(|tip| !first.contains(tip));
+    assert_eq!(both, second, "a place that was waited for is one to come after");
+    rig.copy(rig.stream, b, a, 8);
+    let third = tips(rig.stream);
+    let graph = rig.end().unwrap();
+    assert_eq!([first, second, third].concat(), rig.nodes(graph));
+    assert_eq!(tips(rig.stream), []);
+    rig.destroy(graph);
+}
+
+#[test]
 fn every_kind_of_copy_is_captured() {
     let rig = Rig::new();
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);

@@ -64,6 +64,12 @@ fn refusal() -> DriverError {
 #[inline]
 pub(super) fn bind(context: Context) -> Result<()> {
     permitted()?;
+    make_current(context)
+}
+
+/// Makes a context the thread's current one, also on a thread that runs an observer, which must be no host function of CUDA's.
+#[inline]
+pub(super) fn make_current(context: Context) -> Result<()> {
     let wanted = context.0 as sys::CUcontext;
     let mut current = std::ptr::null_mut();
     // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Asking first
@@ -166,6 +172,12 @@ impl Contexts {
     /// The device of a context.
     pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
         self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
+    }
+
+    /// As [`Self::ordinal`], also on a thread that runs an observer: it holds the table's lock for no call of the driver's.
+    pub(super) fn ordinal_of(&self, context: Context) -> Result<u32> {
+        let contexts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
     }
 
     /// The contexts that are retained, and their devices.

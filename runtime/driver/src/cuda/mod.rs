@@ -11,6 +11,8 @@
 mod activity;
 mod call;
 mod context;
+mod counters;
+mod cupti;
 mod graph;
 mod host_functions;
 mod launch;
@@ -133,6 +135,7 @@ unsafe impl Driver for CudaDriver {
 
     fn context_release(&self, ordinal: u32) {
         self.forget_events(ordinal);
+        self.forget_counters(ordinal);
         self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 

@@ -16,11 +16,13 @@ use super::control::driver_error;
 use super::graph::{After, Node, Plan, PlanStep};
 use super::stream::{CapturedEvent, Mark, Newest};
 use crate::error::{DriverError, Result, code};
-use crate::{CaptureMode, CaptureStatus, EventHandle, StreamHandle};
+use crate::{CaptureMode, CaptureStatus, EventHandle, GraphHandle, NodeHandle, StreamHandle};
 
 #[derive(Debug)]
 struct Capture {
     origin: u64,
+    /// The graph that it makes.
+    graph: GraphHandle,
     mode: CaptureMode,
     thread: ThreadId,
     /// The call that invalidated it.
@@ -118,7 +120,14 @@ impl Captures {
         result
     }
 
-    pub(super) fn begin(&self, stream: u64, context: &Arc<EmulatedContext>, mode: CaptureMode) -> Result<()> {
+    /// Begins a capture, which makes a graph of this handle.
+    pub(super) fn begin(
+        &self,
+        stream: u64,
+        context: &Arc<EmulatedContext>,
+        mode: CaptureMode,
+        graph: GraphHandle,
+    ) -> Result<()> {
         /// Numbers differ in all captures of the process.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         self.change(|state| {
@@ -128,7 +137,8 @@ impl Captures {
             }
             let capture = NEXT.fetch_add(1, Ordering::Relaxed);
             let thread = std::thread::current().id();
-            let begun = Capture { origin: stream, mode, thread, invalidated_by: None, nodes: Vec::new() };
+            let begun =
+                Capture { origin: stream, graph, mode, thread, invalidated_by: None, nodes: Vec::new() };
             state.captures.insert(capture, begun);
             state
                 .members
@@ -152,8 +162,8 @@ impl Captures {
         self.any() && self.state().members.contains_key(&stream)
     }
 
-    /// Ends the capture that a stream is in, unless this is the wrong thread.
-    pub(super) fn end(&self, stream: u64) -> Result<Plan> {
+    /// Ends the capture that a stream is in, unless this is the wrong thread. Its graph, and what that does.
+    pub(super) fn end(&self, stream: u64) -> Result<(GraphHandle, Plan)> {
         let call = Call::CaptureEnd;
         self.change(|state| {
             let id = state.members.get(&stream).map(|member| member.capture);
@@ -173,7 +183,8 @@ impl Captures {
                 let text = format!("the capture began on stream {}; end it there", capture.origin);
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_UNMATCHED, text));
             }
-            joined(capture, members)
+            let graph = capture.graph;
+            joined(capture, members).map(|plan| (graph, plan))
         })
     }
 
@@ -230,8 +241,8 @@ impl Captures {
         driver_error(call.name(), code::CAPTURED_EVENT, text)
     }
 
-    /// Adds a node to the capture of a stream.
-    pub(super) fn add(&self, call: Call, stream: u64, step: PlanStep) -> Result<()> {
+    /// Adds a node of this handle to the capture of a stream.
+    pub(super) fn add(&self, call: Call, stream: u64, handle: NodeHandle, step: PlanStep) -> Result<()> {
         let mut state = self.state();
         let Some((member, capture)) = state.member(call, stream)? else {
             return Err(not_captured(call, stream));
@@ -242,8 +253,20 @@ impl Captures {
         };
         let after = member.tips.iter().map(|&node| After { node, early }).collect();
         member.tips = vec![capture.nodes.len()];
-        capture.nodes.push(Node { handle: 0, copy_of: None, after, step });
+        capture.nodes.push(Node { handle: handle.0, copy_of: None, after, step });
         Ok(())
+    }
+
+    /// The nodes that the next one of a stream comes after.
+    pub(super) fn tips(&self, stream: u64) -> Vec<NodeHandle> {
+        if !self.any() {
+            return Vec::new();
+        }
+        let state = self.state();
+        let member = state.members.get(&stream);
+        let capture = member.and_then(|member| state.captures.get(&member.capture));
+        let (Some(member), Some(capture)) = (member, capture) else { return Vec::new() };
+        member.tips.iter().map(|tip| NodeHandle(capture.nodes[*tip].handle)).collect()
     }
 
     /// The nodes that an event recorded on a stream stands for, if the stream is in a capture.

@@ -36,6 +36,7 @@ mod clock;
 mod code_calls;
 mod context;
 mod control;
+mod counters;
 mod graph;
 mod heap;
 mod history;

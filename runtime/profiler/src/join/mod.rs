@@ -3,7 +3,7 @@
 //! A driver's call lies within the operation of the runtime that made it, on the same thread and by the same clock; its
 //! correlation leads to the work that it enqueued. Where the calling thread records the call itself, the order of its records
 //! says the same, also in simulated time, in which calls take none. So kernels and copies get the source line and the range
-//! of their launch. Nodes of a graph get those of their capture: the k-th piece of captured work is the k-th node.
+//! of their launch. Nodes of a graph get those of their capture.
 //!
 //! Records come in parts and in any order. A call waits until the operation around it has ended; work waits for its call, but
 //! not longer than [`PATIENCE`] rounds. With simulated time the result depends on nothing but the program.
@@ -12,9 +12,13 @@
 //! | --- | --- |
 //! | `operations` | operations of the runtime: calls, graphs, memory, waits |
 //! | `work` | calls of the driver, and the work that they enqueued |
+//! | `graphs` | nodes of graphs: where they were captured |
+//! | `nodes` | which node of a graph a record is of |
 //! | `ranges` | ranges |
 //! | `spans` | the operations of a thread, to be found by time |
 
+mod graphs;
+mod nodes;
 mod operations;
 mod ranges;
 mod spans;
@@ -22,11 +26,12 @@ mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::panic::Location;
 
 use foldhash::{HashMap, HashSet};
 use warpsmith_trace::{self as trace, Definitions, Library, Loss, Name, Record, StreamId, ThreadId};
 
+use self::graphs::Graphs;
 use self::spans::Spans;
 use crate::names;
 use crate::output::Output;
@@ -46,8 +51,8 @@ pub(crate) struct Origin {
     pub(crate) range: u64,
     /// The operation; 0 for none.
     op: u64,
-    /// The executable that was launched; 0 for none.
-    exec: u64,
+    /// The list of the nodes of the executable that was launched; 0 for none.
+    nodes: u64,
     /// Whether work of it was recorded.
     is_seen: bool,
 }
@@ -99,13 +104,9 @@ pub(crate) struct Joiner {
     lines: HashMap<usize, Name>,
     memory: BTreeMap<u32, Memory>,
     blocks: u64,
-    /// When captures began, by driver and stream, and what was captured since.
-    captures: HashMap<(DriverIndex, u32), (u64, Vec<Origin>)>,
-    /// The captured work of graphs, and of executables of them.
-    graphs: HashMap<(DriverIndex, u64), Arc<[Origin]>>,
-    execs: HashMap<(DriverIndex, u64), Arc<[Origin]>>,
-    /// Where the nodes of executables were captured.
-    nodes: HashMap<(DriverIndex, u64), HashMap<u64, Origin>>,
+    /// When captures began, by driver and stream.
+    captures: HashMap<(DriverIndex, u32), u64>,
+    graphs: Graphs,
     samples: HashMap<usize, trace::CounterId>,
     /// Ranges that any thread may end, with the threads that started them; and the ends of ranges that are of no thread's own.
     started: HashMap<u64, (u64, Push)>,
@@ -133,9 +134,7 @@ impl Joiner {
             memory: BTreeMap::new(),
             blocks: 0,
             captures: HashMap::default(),
-            graphs: HashMap::default(),
-            execs: HashMap::default(),
-            nodes: HashMap::default(),
+            graphs: Graphs::default(),
             samples: HashMap::default(),
             started: HashMap::default(),
             ended: Vec::new(),
@@ -198,8 +197,8 @@ impl Joiner {
         name
     }
 
-    fn line(&mut self, span: &Span) -> Name {
-        let Some(site) = span.site else { return Name::NONE };
+    fn line(&mut self, site: Option<&'static Location<'static>>) -> Name {
+        let Some(site) = site else { return Name::NONE };
         let key = std::ptr::from_ref(site).addr();
         if let Some(known) = self.lines.get(&key) {
             return *known;
@@ -267,6 +266,7 @@ impl Joiner {
             calls.iter().for_each(|call| self.call(recording, call, origin));
         }
         self.end_started(recording);
+        self.take_lists(recording);
         if is_last {
             self.end_own_calls(recording);
         }
@@ -379,9 +379,11 @@ impl Joiner {
         loss.refused += driver_loss.refused;
         // One operation can have several records that were lost, and a lost record of an operation can be all there is of it.
         loss.issued = loss.issued.max(loss.recorded + loss.dropped + loss.zero_time);
+        let nodes = self.graphs.facts();
         let definitions = self.definitions();
         definitions.loss = loss;
         definitions.about.extend(facts);
+        definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
             Some(error) => {

@@ -1,15 +1,14 @@
 //! Records of operations of the runtime.
 
-use std::sync::Arc;
-
 use gpu_spec::KernelSpec;
 use warpsmith_core::launch::Source;
 use warpsmith_core::seam::{Awaited, CopyDirection, MemoryKind};
 use warpsmith_trace::{self as trace, GraphKind, Library, Name, Record, SyncKind, ThreadId, TransferKind};
 
+use super::nodes::Place;
 use super::{Joiner, Origin, ordinal};
 use crate::names;
-use crate::raw::{DriverIndex, Span, What};
+use crate::raw::{Span, What};
 use crate::recording::{Recorded, Recording};
 
 impl Joiner {
@@ -22,10 +21,13 @@ impl Joiner {
         span: &Span,
         range: u64,
     ) -> Origin {
-        let line = self.line(span);
+        let line = self.line(span.site);
         let op = if span.is_work() { span.id } else { 0 };
-        let exec = if let What::GraphLaunch { exec, .. } = span.what { exec } else { 0 };
-        let origin = Origin { line, range, op, exec, is_seen: false };
+        let nodes = if let What::GraphLaunch { nodes, .. } = span.what { nodes } else { 0 };
+        let origin = Origin { line, range, op, nodes, is_seen: false };
+        if span.is_capturing || matches!(span.what, What::GraphAdd) {
+            self.graphs.captured(span.id, Place { line, range: Some(range) });
+        }
         if let Some(thread) = self.threads.get_mut(&number) {
             let id = thread.id;
             thread.spans.add(span.start, span.end, origin, self.round);
@@ -47,14 +49,6 @@ impl Joiner {
             self.loss.issued += 1;
             self.open_ops.insert(op);
         }
-        let is_captured = span.is_capturing
-            && matches!(span.what, What::Launch { .. } | What::Copy { .. } | What::Memset { .. });
-        if is_captured
-            && let Some(stream) = span.stream
-            && let Some((_, captured)) = self.capture_of(span.driver, stream)
-        {
-            captured.push(origin);
-        }
         let Span { start, end, .. } = *span;
         let graph = |kind, graph: u64, nodes| {
             let graph = u32::try_from(graph).unwrap_or(0);
@@ -74,16 +68,13 @@ impl Joiner {
         match span.what {
             What::CaptureBegin => {
                 if let Some(stream) = span.stream.filter(|_| span.succeeded) {
-                    self.captures.insert((span.driver, stream), (start, Vec::new()));
+                    self.captures.insert((span.driver, stream), start);
                 }
                 return;
             }
             What::CaptureEnd { graph: made, kernels } => {
                 let began = span.stream.and_then(|stream| self.captures.remove(&(span.driver, stream)));
-                let Some((began, captured)) = began else { return };
-                if made != 0 {
-                    self.graphs.insert((span.driver, made), captured.into());
-                }
+                let Some(began) = began else { return };
                 let graph = u32::try_from(made).unwrap_or(0);
                 return self.emit(Record::Graph(trace::Graph {
                     start: began,
@@ -97,13 +88,7 @@ impl Joiner {
                     line,
                 }));
             }
-            What::Instantiate { graph: of, exec } => {
-                if let Some(captured) = self.graphs.get(&(span.driver, of)) {
-                    self.execs.insert((span.driver, exec), Arc::clone(captured));
-                    self.nodes.remove(&(span.driver, exec));
-                }
-                return self.emit(graph(GraphKind::Instantiate, exec, 0));
-            }
+            What::Instantiate { exec } => return self.emit(graph(GraphKind::Instantiate, exec, 0)),
             What::GraphLaunch { exec, .. } => return self.emit(graph(GraphKind::Launch, exec, 0)),
             What::Allocate { .. } | What::Free { .. } => self.memory(recording, drivers, span, line),
             What::EventWait { on: Some(on), buffer: Some(_) } => self.wait(drivers, span, on, line),
@@ -142,16 +127,6 @@ impl Joiner {
         let name = self.text(&format!("launch {}", names::kernel(spec)));
         self.launches.insert(key, name);
         name
-    }
-
-    /// The capture that a stream takes part in: the one that began on it, or the only one of the driver.
-    pub(super) fn capture_of(&mut self, driver: DriverIndex, stream: u32) -> Option<&mut (u64, Vec<Origin>)> {
-        if self.captures.contains_key(&(driver, stream)) {
-            return self.captures.get_mut(&(driver, stream));
-        }
-        let mut of_driver = self.captures.iter_mut().filter(|((of, _), _)| *of == driver);
-        let only = of_driver.next().map(|(_, capture)| capture)?;
-        if of_driver.next().is_some() { None } else { Some(only) }
     }
 
     pub(super) fn memory(&mut self, recording: &Recording, drivers: &[Recorded], span: &Span, line: Name) {

@@ -1,9 +1,9 @@
 //! Records of calls of the driver, and of the work that they enqueued.
 
-use foldhash::HashMap;
 use warpsmith_core::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
 use warpsmith_trace::{self as trace, Kernel, Library, Name, Record, Sync, SyncKind, Transfer, TransferKind};
 
+use super::nodes::Seen;
 use super::{Joiner, Origin, PATIENCE, ordinal};
 use crate::raw::{Call, DriverIndex, Raw};
 use crate::recording::{Recorded, Recording};
@@ -62,10 +62,19 @@ impl Joiner {
     /// Makes records of work whose call is known, or that has waited long enough.
     pub(super) fn join_work(&mut self, recording: &Recording, drivers: &[Recorded], is_last: bool) {
         let mut ready = Vec::new();
+        let mut lists: Vec<u64> = Vec::new();
+        for list in self.work.iter().filter_map(|(raw, _)| self.list_of(raw)) {
+            if lists.last() != Some(&list) {
+                lists.push(list);
+            }
+        }
+        let incomplete = self.incomplete_lists(&lists);
         let (origins, round) = (&self.origins, self.round);
         self.work.retain(|(raw, since)| {
             let (driver, place, ..) = placed(raw);
-            let is_known = place.correlation == 0 || origins.contains_key(&(driver, place.correlation));
+            let origin = origins.get(&(driver, place.correlation));
+            let is_known = place.correlation == 0
+                || origin.is_some_and(|origin| place.node == 0 || !incomplete.contains(&origin.nodes));
             let is_ready = is_last || is_known || round - since >= PATIENCE;
             if is_ready {
                 ready.push(*raw);
@@ -76,7 +85,7 @@ impl Joiner {
             let (driver, place, start, end) = placed(raw);
             (start, end, driver, place.device, place.stream, place.correlation, place.node, raw.is_work())
         });
-        self.find_nodes(&ready);
+        self.see_nodes(recording, &ready);
         for raw in ready {
             let (driver, place, start, end) = placed(&raw);
             let origin = self.origin(driver, &place, raw.is_work());
@@ -158,36 +167,30 @@ impl Joiner {
             }
         }
         let origin = *origin;
-        if place.node == 0 {
-            return origin;
-        }
-        let captured = self.nodes.get(&(driver, origin.exec)).and_then(|nodes| nodes.get(&place.node));
-        captured.map_or(origin, |captured| Origin { line: captured.line, range: captured.range, ..origin })
+        if place.node == 0 { origin } else { self.node_origin(origin, place.node) }
     }
 
-    /// Finds where the nodes of executables were captured, by launches of which all nodes are there.
-    pub(super) fn find_nodes(&mut self, ready: &[Raw]) {
-        let mut launches: HashMap<(DriverIndex, u64), Vec<u64>> = HashMap::default();
-        for raw in ready.iter().filter(|raw| raw.is_work()) {
-            let (driver, place, ..) = placed(raw);
-            if place.node != 0 {
-                launches.entry((driver, place.correlation)).or_default().push(place.node);
-            }
+    /// The list of the nodes of the executable whose node a record is of.
+    fn list_of(&self, raw: &Raw) -> Option<u64> {
+        let (driver, place, ..) = placed(raw);
+        if place.node == 0 || !raw.is_work() {
+            return None;
         }
-        for ((driver, correlation), mut nodes) in launches {
-            let Some(exec) = self.origins.get(&(driver, correlation)).map(|origin| origin.exec) else {
-                continue;
+        let origin = self.origins.get(&(driver, place.correlation))?;
+        Some(origin.nodes).filter(|nodes| *nodes != 0)
+    }
+
+    /// Notes the records of nodes, all of which help to find where each was captured.
+    fn see_nodes(&mut self, recording: &Recording, ready: &[Raw]) {
+        for raw in ready {
+            let Some(list) = self.list_of(raw) else { continue };
+            let seen = match raw {
+                Raw::Kernel { symbol, .. } => Seen::Kernel(*symbol),
+                Raw::Transfer { kind: ActivityTransfer::Memset, .. } => Seen::Memset,
+                _ => Seen::Copy,
             };
-            if self.nodes.contains_key(&(driver, exec)) {
-                continue;
-            }
-            let Some(captured) = self.execs.get(&(driver, exec)) else { continue };
-            nodes.sort_unstable();
-            nodes.dedup();
-            if nodes.len() == captured.len() {
-                let nodes = nodes.into_iter().zip(captured.iter().copied()).collect();
-                self.nodes.insert((driver, exec), nodes);
-            }
+            let (_, place, ..) = placed(raw);
+            self.see_node(recording, list, place.node, seen);
         }
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct Local {
     streams: Vec<((DriverIndex, u64), u32)>,
     /// The last kernel whose spec is known to the recording.
     pub(crate) known_kernel: usize,
+    /// The last list of nodes that is known to the recording, and how often it had forgotten some.
+    pub(crate) known_nodes: (u64, u64),
 }
 
 thread_local! {
@@ -126,6 +128,7 @@ impl Local {
             driver: None,
             streams: Vec::new(),
             known_kernel: 0,
+            known_nodes: (0, 0),
         }
     }
 

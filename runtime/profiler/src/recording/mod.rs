@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use gpu_spec::KernelSpec;
 use warpsmith_core::driver::Driver;
 use warpsmith_core::driver::activity::ActivityOptions;
-use warpsmith_core::seam::open_devices;
+use warpsmith_core::seam::{GraphNodes, open_devices};
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
 use self::log::{CHUNK_BYTES, Log};
@@ -41,6 +41,10 @@ pub(crate) struct Recording {
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
+    /// The nodes of executables that were launched, until they are taken.
+    nodes: Mutex<Vec<Arc<GraphNodes>>>,
+    /// How often lists were forgotten that had been taken.
+    pub(crate) forgotten: AtomicU64,
     /// Bytes of chunks.
     held: AtomicUsize,
     /// Records of work, and others, that were dropped because the memory was used up.
@@ -69,6 +73,8 @@ impl Recording {
             texts: Mutex::default(),
             counters: Mutex::default(),
             kernels: Mutex::default(),
+            nodes: Mutex::default(),
+            forgotten: AtomicU64::new(0),
             held: AtomicUsize::new(0),
             dropped_work: AtomicU64::new(0),
             dropped_others: AtomicU64::new(0),
@@ -168,6 +174,15 @@ impl Recording {
 
     pub(crate) fn kernel(&self, symbol: &str) -> Option<&'static KernelSpec> {
         lock(&self.kernels).get(symbol).copied()
+    }
+
+    /// Keeps the nodes of an executable that is launched.
+    pub(crate) fn add_nodes(&self, nodes: &Arc<GraphNodes>) {
+        lock(&self.nodes).push(Arc::clone(nodes));
+    }
+
+    pub(crate) fn take_nodes(&self) -> Vec<Arc<GraphNodes>> {
+        std::mem::take(&mut *lock(&self.nodes))
     }
 
     /// Whether there is memory for another chunk. Wakes who takes records when a quarter is used.

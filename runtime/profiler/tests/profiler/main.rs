@@ -4,10 +4,14 @@
 mod alone;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod counters_on_gpu;
 mod golden;
+mod graph_nodes;
+mod graph_nodes_on_gpu;
 #[path = "../../benches/kernels/mod.rs"]
 mod kernels;
 mod misuse;
+mod node_programs;
 mod ranges;
 mod records;
 mod records_on_gpu;

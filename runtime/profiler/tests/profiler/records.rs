@@ -2,7 +2,7 @@
 
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::{GraphKind, Library, SyncKind, Trace, TransferKind};
-use warpsmith_runtime::{Capture, Device, DeviceBuffer, Graph, Launch, Stream};
+use warpsmith_runtime::{Capture, Device, DeviceBuffer, Launch, Stream};
 
 use crate::alone::only_alone;
 use crate::common::*;
@@ -208,24 +208,6 @@ fn threads_keep_their_operations_apart() {
         };
         assert!(calls.iter().step_by(100).all(|call| bytes(call.correlation) == 100 + thread));
     }
-}
-
-#[test]
-fn a_graph_that_was_captured_before_is_recorded() {
-    only_alone!();
-    let (_, _device, stream, kernel) = kernel_rig::<Mix>();
-    let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
-    let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
-    let graph =
-        Graph::capture(&stream, || kernel.launch(&stream, Launch::grid_block(2, 32), (5, &x, &mut y)));
-    let exec = graph.unwrap().instantiate().unwrap();
-    let profiler = start();
-    let line = line!() + 1;
-    exec.launch(&stream).unwrap();
-    let trace = profiler.stop().unwrap();
-    check(&trace);
-    assert_eq!(text(&trace, trace.kernels[0].name), kernel.function().spec().name);
-    assert_eq!(text(&trace, trace.kernels[0].line), format!("{}:{line}", file!()), "all that is known");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod ranges;
 mod rows;
 mod streams;
 mod tally;
-mod text;
+pub(crate) mod text;
 mod work;
 
 use std::collections::{BTreeMap, HashMap};

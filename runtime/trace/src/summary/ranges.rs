@@ -61,10 +61,8 @@ impl<'a> Nesting<'a> {
                 open.push(index);
             }
         }
-        for (index, range) in ranges.iter().enumerate() {
-            if let Some(parent) = by_id.get(&range.parent).filter(|parent| **parent != index) {
-                parents[index] = Some(*parent);
-            }
+        for (index, range) in ranges.iter().enumerate().filter(|(_, range)| range.id != 0) {
+            parents[index] = by_id.get(&range.parent).copied().filter(|parent| *parent != index);
         }
         Nesting { trace, parents, by_id, by_thread }
     }

@@ -238,7 +238,7 @@ fn by_name(title: &str, what: &str, all: &[Row], rows: usize) -> String {
 }
 
 /// A table; nothing when it has no rows.
-fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
+pub(crate) fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> String {
     if all.is_empty() {
         return String::new();
     }
@@ -266,7 +266,7 @@ fn table(title: &str, head: &[&str], all: Vec<Vec<String>>, rows: usize) -> Stri
 }
 
 /// A text without line breaks, its middle left out where it is too long.
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     let text: Vec<char> = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.len() <= WIDEST {
         return text.into_iter().collect();
@@ -276,12 +276,12 @@ fn shortened(text: &str) -> String {
     begin.chain(&['…']).chain(end).collect()
 }
 
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// Bytes in the unit that suits them.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (count.max(1).ilog2() / 10) as usize;
     match unit {
@@ -291,7 +291,7 @@ fn bytes(count: u64) -> String {
 }
 
 /// Nanoseconds in the unit that suits them.
-fn time(nanoseconds: f64) -> String {
+pub(crate) fn time(nanoseconds: f64) -> String {
     let (unit, by) = match nanoseconds {
         time if time < 1e3 => ("ns", 1.0),
         time if time < 1e6 => ("us", 1e3),

@@ -4,6 +4,7 @@
 #[path = "../../../tests/common/browser.rs"]
 mod browser;
 mod corpus;
+mod counters;
 mod engine;
 mod files;
 mod fixture;

@@ -17,7 +17,8 @@ use warpsmith_runtime::driver::activity::{
     ActivityStarted, ActivityTransfer, ActivityWait,
 };
 use warpsmith_runtime::driver::{
-    CaptureMode, FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, StreamHandle,
+    CaptureMode, FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, NodeHandle, NodeInfo, NodeWork,
+    StreamHandle,
 };
 
 use crate::rig::Rig;
@@ -387,6 +388,55 @@ fn nodes_of_graphs_are_numbered() {
         nodes[0].windows(2).all(|pair| pair[0] < pair[1]),
         "in the order in which they were made: {nodes:x?}"
     );
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn executables_keep_the_lower_half_of_node_numbers() {
+    let bench = Bench::new();
+    let rig = &bench.rig;
+    let (driver, context) = (rig.driver(), rig.context());
+    let block = rig.block(&[0; 4096]);
+    let number = |node: NodeHandle| driver.activity_node(context, node).unwrap();
+    let (records, _) = bench.start(cupti());
+    // A child of two memsets between kernels, one after the other.
+    rig.begin(CaptureMode::ThreadLocal);
+    (0..2).for_each(|value| rig.set(rig.stream, block, value, 4096).unwrap());
+    let child = rig.end().unwrap();
+    let graph = driver.graph_create(context).unwrap();
+    let nanoseconds = 10_000u64;
+    let arguments = [(&raw const nanoseconds).cast::<c_void>()];
+    let spin = NodeWork::Kernel { function: bench.spin, config: one_block(), args: &arguments };
+    let mut nodes: Vec<NodeHandle> = Vec::new();
+    for work in [spin, NodeWork::Empty, NodeWork::Child(child), spin, spin] {
+        let after = nodes.last().copied();
+        nodes.push(unsafe { driver.graph_add(context, graph, after.as_slice(), work) }.unwrap());
+    }
+    let NodeInfo::Child(copy) = rig.info(nodes[2]) else { panic!("no child") };
+    let (own, of_child): (Vec<u64>, Vec<u64>) =
+        (nodes.iter().map(|node| number(*node)).collect(), rig.nodes(copy).into_iter().map(number).collect());
+    let execs = [rig.instantiate(graph), rig.instantiate(graph)];
+    let numbers = execs.map(|exec| driver.activity_exec(context, exec).unwrap());
+    let low = |number: &u64| *number as u32;
+    let wanted: Vec<u32> = [own[0], of_child[0], of_child[1], own[3], own[4]].iter().map(low).collect();
+    for exec in execs {
+        rig.launch(exec);
+        rig.wait();
+    }
+    let (kept, loss) = bench.stop(&records);
+    assert_eq!(loss, ActivityLoss::default());
+    let mut seen: Vec<(u64, ActivityPlace)> =
+        kept.iter().filter_map(Kept::on_device).map(|(start, _, place)| (start, place)).collect();
+    seen.sort_by_key(|(start, _)| *start);
+    println!("graph {own:x?}, child {of_child:x?}, executables {numbers:x?}, records {seen:x?}");
+    assert_eq!(seen.len(), 10);
+    for (seen, exec) in seen.chunks(5).zip(numbers) {
+        let nodes: Vec<u64> = seen.iter().map(|(_, place)| place.node).collect();
+        assert_eq!(nodes.iter().map(low).collect::<Vec<u32>>(), wanted);
+        let parts: Vec<bool> = nodes.iter().map(|node| node >> 32 == u64::from(exec)).collect();
+        assert_eq!(parts, [true, false, false, true, true], "the child has an upper half of its own");
+        assert_eq!(nodes[1] >> 32, nodes[2] >> 32);
+    }
 }
 
 #[test]

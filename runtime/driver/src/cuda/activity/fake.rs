@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode, CUstream};
 
-use super::library::{
+use super::super::cupti::{
     BufferCompleted, BufferRequested, Callback, Cupti, Status, Subscriber, SubscriberParams, status,
 };
 use super::records::kind;
@@ -58,6 +58,7 @@ fn call(name: &'static str, argument: impl std::fmt::Display) -> Status {
 pub fn table() -> Cupti {
     Cupti {
         version: 130_001,
+        origin: None,
         get_version,
         get_result_string,
         subscribe,
@@ -79,6 +80,8 @@ pub fn table() -> Cupti {
         enable_driver_api: Some(enable_driver_api),
         subscribe_v2: Some(subscribe_v2),
         get_error_message: None,
+        get_graph_node_id: Some(get_graph_node_id),
+        get_graph_exec_id: Some(get_graph_exec_id),
     }
 }
 
@@ -167,6 +170,19 @@ unsafe extern "C" fn enable_driver_api(number: u32, enable: u8) -> Status {
         with(|fake| if enable == 1 { fake.functions.insert(number) } else { fake.functions.remove(&number) });
     }
     result
+}
+
+/// Node n of graph 5 is at address n.
+unsafe extern "C" fn get_graph_node_id(node: CUgraphNode, id: *mut u64) -> Status {
+    // SAFETY: see above.
+    unsafe { *id = 5 << 32 | node.addr() as u64 };
+    call("get_graph_node_id", node.addr())
+}
+
+unsafe extern "C" fn get_graph_exec_id(exec: CUgraphExec, id: *mut u32) -> Status {
+    // SAFETY: see above.
+    unsafe { *id = exec.addr() as u32 };
+    call("get_graph_exec_id", exec.addr())
 }
 
 unsafe extern "C" fn flush_all(flag: u32) -> Status {

@@ -5,14 +5,13 @@
 
 mod buffers;
 mod events;
-mod library;
 mod records;
 mod session;
 
 #[cfg(test)]
 mod events_tests;
 #[cfg(test)]
-mod fake;
+pub(super) mod fake;
 #[cfg(test)]
 mod tests;
 
@@ -20,21 +19,22 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use cudarc::driver::sys::CUcontext;
+use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode};
 
 pub(super) use self::events::Work;
 use self::events::{Described, Events, Operation};
-use self::library::Cupti;
 use self::records::EXTERNAL_KIND;
 use self::session::Session;
 use super::context::permitted;
+use super::counters::sessions::is_open as counters_are_open;
+use super::cupti::{self, Cupti};
 use super::{CudaDriver, module, stream_of};
 use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
     ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait,
 };
 use crate::error::Result;
-use crate::{Context, FunctionHandle, StreamHandle};
+use crate::{Context, FunctionHandle, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// What records.
 enum Recording {
@@ -50,6 +50,12 @@ static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
     /// The library to which each push of this thread went, if one recorded.
     static PUSHED: RefCell<Vec<Option<&'static Cupti>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Does `work` unless a recording goes on; none begins meanwhile.
+pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
+    let recording = recording();
+    recording.is_none().then(work)
 }
 
 fn recording() -> MutexGuard<'static, Option<Recording>> {
@@ -97,7 +103,7 @@ impl CudaDriver {
         options: &ActivityOptions,
         sink: Arc<dyn ActivitySink>,
     ) -> ActivityResult<(Session, String)> {
-        let cupti = library::cupti(self.version)?;
+        let cupti = cupti::cupti(self.version)?;
         let session = Session::start(cupti, self.version, options, sink)?;
         session.learn(&self.contexts.all());
         CURRENT.store(std::ptr::from_ref(cupti).cast_mut(), Ordering::Release);
@@ -232,6 +238,9 @@ impl ActivityDriver for CudaDriver {
         if recording.is_some() {
             return Err(ActivityError::Recording);
         }
+        if counters_are_open() {
+            return Err(ActivityError::Counting);
+        }
         stop_in_children();
         let cupti = match options.source {
             ActivitySource::Events => None,
@@ -292,13 +301,22 @@ impl ActivityDriver for CudaDriver {
     }
 
     fn activity_stream(&self, context: Context, stream: StreamHandle) -> ActivityResult<u32> {
-        permitted()?;
         let Some(cupti) = current() else { return Ok(events::stream_number(self, context, stream)) };
         let mut id = 0;
         // SAFETY: context and stream are alive, by the trait's contract; the pointer is to a local variable.
         let result = unsafe { (cupti.get_stream_id)(context.0 as CUcontext, stream_of(stream), 0, &mut id) };
         cupti.check("cuptiGetStreamIdEx", result, self.version)?;
         Ok(id)
+    }
+
+    fn activity_node(&self, _context: Context, node: NodeHandle) -> ActivityResult<u64> {
+        // SAFETY: the node is alive, by the trait's contract.
+        unsafe { node_number(node, self.version) }
+    }
+
+    fn activity_exec(&self, _context: Context, exec: GraphExecHandle) -> ActivityResult<u32> {
+        // SAFETY: the executable is alive, by the trait's contract.
+        unsafe { exec_number(exec, self.version) }
     }
 
     fn activity_push(&self, id: u64) {
@@ -308,6 +326,34 @@ impl ActivityDriver for CudaDriver {
     fn activity_pop(&self) {
         pop();
     }
+}
+
+/// CUPTI's number of a node.
+///
+/// # Safety
+/// The node is alive.
+unsafe fn node_number(node: NodeHandle, cuda: i32) -> ActivityResult<u64> {
+    let known = current().and_then(|cupti| Some((cupti, cupti.get_graph_node_id?)));
+    let (cupti, get) = known.ok_or(ActivityError::Unsupported)?;
+    let mut id = 0;
+    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    let result = unsafe { get(node.0 as CUgraphNode, &mut id) };
+    cupti.check("cuptiGetGraphNodeId", result, cuda)?;
+    Ok(id)
+}
+
+/// CUPTI's number of an executable.
+///
+/// # Safety
+/// The executable is alive.
+unsafe fn exec_number(exec: GraphExecHandle, cuda: i32) -> ActivityResult<u32> {
+    let known = current().and_then(|cupti| Some((cupti, cupti.get_graph_exec_id?)));
+    let (cupti, get) = known.ok_or(ActivityError::Unsupported)?;
+    let mut id = 0;
+    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    let result = unsafe { get(exec.0 as CUgraphExec, &mut id) };
+    cupti.check("cuptiGetGraphExecId", result, cuda)?;
+    Ok(id)
 }
 
 /// Begins a part of the program on this thread.

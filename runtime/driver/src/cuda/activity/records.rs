@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::super::cupti::{Cupti, status};
 use super::buffers::Filled;
-use super::library::{Cupti, status};
 use crate::activity::{Activity, ActivityPlace, ActivitySink, ActivityTransfer, ActivityWait};
 
 /// `CUpti_ActivityKind`.

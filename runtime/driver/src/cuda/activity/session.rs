@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use cudarc::driver::sys::CUcontext;
 
+use super::super::cupti::{self, Cupti, Subscriber, status};
 use super::buffers::{self, HUB};
-use super::library::{self, Cupti, Subscriber, status};
 use super::records::{ContextDevices, ReadLoss, Reader, kind};
 use crate::Context;
 use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};
@@ -93,7 +93,7 @@ impl Session {
         HUB.open(options.memory)?;
         let mut subscriber = std::ptr::null_mut();
         // SAFETY: the pointer is to a local variable; the callback is never enabled.
-        let subscribed = unsafe { (cupti.subscribe)(&mut subscriber, library::ignore, std::ptr::null_mut()) };
+        let subscribed = unsafe { (cupti.subscribe)(&mut subscriber, cupti::ignore, std::ptr::null_mut()) };
         if let Err(error) = cupti.check("cuptiSubscribe", subscribed, cuda) {
             HUB.close();
             return Err(error);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::super::cupti::Cupti;
 use super::buffers::Filled;
 use super::fake::{self, Kept, UNKNOWN_KIND};
-use super::library::Cupti;
 use super::records::{ContextDevices, ReadLoss, Reader, kind};
 use super::session::Session;
 use crate::Context;
@@ -420,6 +420,26 @@ fn contexts_name_their_devices() {
     });
     session.stop().1.unwrap();
     assert!(kept.texts()[0].contains("device: 6"));
+}
+
+#[test]
+fn nodes_have_numbers_while_cupti_records() {
+    use super::{CURRENT, exec_number, node_number};
+    use crate::{GraphExecHandle, NodeHandle};
+    let _turn = fake::turn();
+    // SAFETY: the library of the tests takes any handle.
+    let numbers = || unsafe { (node_number(NodeHandle(7), CUDA), exec_number(GraphExecHandle(9), CUDA)) };
+    let use_table =
+        |table| CURRENT.store(std::ptr::from_ref(fake::leaked(table)).cast_mut(), Ordering::Release);
+    use_table(fake::table());
+    assert_eq!(numbers(), (Ok(5 << 32 | 7), Ok(9)));
+    fake::with(|fake| fake.failures.insert("get_graph_node_id", 1));
+    assert!(matches!(numbers(), (Err(ActivityError::Cupti { call: "cuptiGetGraphNodeId", .. }), Ok(9))));
+    let unsupported = (Err(ActivityError::Unsupported), Err(ActivityError::Unsupported));
+    use_table(Cupti { get_graph_node_id: None, get_graph_exec_id: None, ..fake::table() });
+    assert_eq!(numbers(), unsupported);
+    CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    assert_eq!(numbers(), unsupported);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use sys::CUstreamCaptureStatus as Status;
 use super::super::call::{Feature, check, error, find_symbol};
 use super::super::host_functions;
 use crate::error::{DriverError, Result, capture_advice, code};
-use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle};
+use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle, NodeHandle};
 
 /// Begins a capture.
 pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Result<()> {
@@ -74,31 +74,51 @@ fn older_info() -> Result<CaptureInfo> {
 
 /// Whether a stream is being captured.
 pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
-    use std::ptr::null_mut;
+    info(stream).map(|info| status_of(info.status, info.id))
+}
 
-    // A plain number, so that what only a newer driver knows is no invalid value.
-    let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE as u32;
-    let mut id = 0;
-    let place = (&raw mut status).cast::<Status>();
+/// The nodes that the next work on a stream comes after; none if it is not being captured.
+pub(super) fn tips(stream: sys::CUstream) -> Result<Vec<NodeHandle>> {
+    let info = info(stream)?;
+    if !matches!(status_of(info.status, info.id), CaptureStatus::Active(_)) || info.tips.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the driver's array has this number of nodes, and is there until the next call on the stream, of which the
+    // caller makes none meanwhile.
+    let tips = unsafe { std::slice::from_raw_parts(info.tips, info.count) };
+    Ok(tips.iter().map(|node| NodeHandle(*node as u64)).collect())
+}
+
+/// What the driver says of a stream's capture.
+struct Info {
+    /// A plain number, so that what only a newer driver knows is no invalid value.
+    status: u32,
+    id: sys::cuuint64_t,
+    /// An array of the driver's; null while nothing is captured.
+    tips: *const sys::CUgraphNode,
+    count: usize,
+}
+
+fn info(stream: sys::CUstream) -> Result<Info> {
+    use std::ptr::{null, null_mut};
+
+    let status = Status::CU_STREAM_CAPTURE_STATUS_NONE as u32;
+    let mut info = Info { status, id: 0, tips: null(), count: 0 };
+    let mut edges: *const sys::CUgraphEdgeData = null();
+    let Info { status, id, tips, count } = &mut info;
+    let place = std::ptr::from_mut(status).cast::<Status>();
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables, or null where the
-    // driver then reports nothing; the status is a number of 32 bits.
+    // driver then reports nothing; the status is a number of 32 bits. The query would fail without a place for the data of
+    // edges if one had some.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
-            sys::cuStreamGetCaptureInfo_v3(
-                stream,
-                place,
-                &mut id,
-                null_mut(),
-                null_mut(),
-                null_mut(),
-                null_mut(),
-            )
+            sys::cuStreamGetCaptureInfo_v3(stream, place, id, null_mut(), tips, &mut edges, count)
         } else {
-            older_info()?(stream, place, &mut id, null_mut(), null_mut(), null_mut())
+            older_info()?(stream, place, id, null_mut(), tips, count)
         }
     };
     check("cuStreamGetCaptureInfo", result)?;
-    Ok(status_of(status, id))
+    Ok(info)
 }
 
 fn status_of(status: u32, id: u64) -> CaptureStatus {

@@ -58,6 +58,11 @@ unsafe impl GraphDriver for CudaDriver {
         capture::status(stream_of(stream))
     }
 
+    fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>> {
+        enter(context, "cuStreamGetCaptureInfo")?;
+        capture::tips(stream_of(stream))
+    }
+
     unsafe fn capture_host_function(
         &self,
         context: Context,

@@ -150,7 +150,8 @@ impl EmulatedDriver {
                 return refuse("its capture began meanwhile");
             }
         };
-        self.captures.add(call, stream.0, step)
+        let node = self.store().reserve_node();
+        self.captures.add(call, stream.0, node, step)
     }
 
     /// The ranges of a copy that are memory of the host.

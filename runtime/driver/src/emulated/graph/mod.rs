@@ -47,7 +47,8 @@ unsafe impl GraphDriver for EmulatedDriver {
         let _called = self.called_aside(Call::CaptureBegin);
         let context = self.enter(Call::CaptureBegin, context)?;
         self.stream_of(Call::CaptureBegin, &context, stream)?;
-        self.captures.begin(stream.0, &context, mode)
+        let graph = self.store().reserve_graph();
+        self.captures.begin(stream.0, &context, mode, graph)
     }
 
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle> {
@@ -56,16 +57,21 @@ unsafe impl GraphDriver for EmulatedDriver {
         // The capture ends whatever else is to happen.
         let ordered = self.control.enter_to_wait(call)?;
         let context = self.contexts.get(call, context.0)?;
-        let plan = self.captures.end(stream.0)?;
+        let (graph, plan) = self.captures.end(stream.0)?;
         ordered?;
         context.check(call.name())?;
-        Ok(self.store().insert(&plan, None))
+        self.store().insert_captured(graph, plan);
+        Ok(graph)
     }
 
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus> {
         self.enter(Call::CaptureStatus, context)?;
         self.streams.get(Call::CaptureStatus, stream.0)?;
         Ok(self.captures.status(stream.0))
+    }
+
+    fn capture_tips(&self, _context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>> {
+        Ok(self.captures.tips(stream.0))
     }
 
     unsafe fn capture_host_function(
@@ -78,7 +84,8 @@ unsafe impl GraphDriver for EmulatedDriver {
         let call = Call::CaptureHostFunction;
         self.enter(call, context)?;
         let queue = self.streams.get(call, stream.0)?;
-        self.captures.add(call, stream.0, self.host_step(call, queue.context(), Action::host(function)))
+        let node = self.store().reserve_node();
+        self.captures.add(call, stream.0, node, self.host_step(call, queue.context(), Action::host(function)))
     }
 
     fn graph_create(&self, context: Context) -> Result<GraphHandle> {

@@ -104,7 +104,6 @@ pub(in super::super) struct After {
 
 #[derive(Debug, Clone)]
 pub(in super::super) struct Node<G> {
-    /// 0 while it has none, in a capture.
     pub(in super::super) handle: u64,
     /// The node of another graph that it was copied from.
     pub(in super::super) copy_of: Option<u64>,

@@ -106,6 +106,29 @@ impl Store {
         Ok(Plan { nodes: nodes.collect::<Result<_>>()?, conditions: stored.conditions.clone() })
     }
 
+    /// The handle of a graph that a capture makes.
+    pub(super) fn reserve_graph(&mut self) -> GraphHandle {
+        GraphHandle(self.handle())
+    }
+
+    /// The handle of a node that a capture adds.
+    pub(super) fn reserve_node(&mut self) -> NodeHandle {
+        NodeHandle(self.handle())
+    }
+
+    /// Makes a graph of what was captured, under the handles that were reserved. Captures have no graphs within.
+    pub(super) fn insert_captured(&mut self, graph: GraphHandle, plan: Plan) {
+        let Plan { nodes, conditions } = plan;
+        let nodes = nodes.into_iter().enumerate();
+        let nodes = nodes.map(|(place, Node { handle, copy_of, after, step })| {
+            self.nodes.insert(NodeHandle(handle), (graph, place));
+            let step = self.insert_step(&step, graph);
+            Node { handle, copy_of, after, step }
+        });
+        let nodes = nodes.collect();
+        self.graphs.insert(graph, Stored { nodes, conditions, owner: None });
+    }
+
     /// Makes a graph of a plan.
     pub(super) fn insert(&mut self, plan: &Plan, owner: Option<GraphHandle>) -> GraphHandle {
         let graph = self.create(owner);
@@ -114,8 +137,7 @@ impl Store {
             let handle = self.handle();
             self.nodes.insert(NodeHandle(handle), (graph, place));
             let step = self.insert_step(&node.step, graph);
-            let copy_of = Some(node.handle).filter(|handle| *handle != 0);
-            Node { handle, copy_of, after: node.after.clone(), step }
+            Node { handle, copy_of: Some(node.handle), after: node.after.clone(), step }
         });
         let nodes = nodes.collect();
         let conditions = plan.conditions.clone();

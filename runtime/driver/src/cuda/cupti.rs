@@ -1,14 +1,14 @@
-//! CUPTI: finding it, and the table of its functions that are used.
+//! CUPTI: finding it, and tables of its functions.
 //!
 //! Status codes and kinds are plain numbers here: a value that only a newer library knows is no invalid one. The library is
-//! loaded when recording is first asked for, and stays.
+//! loaded when recording or counters are first asked for, and stays.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode, CUstream};
 use libloading::Library;
 
 use crate::activity::{ActivityError, ActivityResult};
@@ -30,9 +30,18 @@ pub(super) mod status {
     pub const SUCCESS: u32 = 0;
     pub const MAX_LIMIT_REACHED: u32 = 12;
     pub const NOT_INITIALIZED: u32 = 15;
+    pub const HARDWARE_BUSY: u32 = 26;
+    pub const VIRTUALIZED_DEVICE: u32 = 33;
     pub const INSUFFICIENT_PRIVILEGES: u32 = 35;
+    pub const OLD_PROFILER_INITIALIZED: u32 = 36;
     pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
     pub const VIRTUALIZED_INSUFFICIENT_PRIVILEGES: u32 = 40;
+    pub const CONFIDENTIAL_COMPUTING: u32 = 41;
+    pub const MINING_PROCESSOR: u32 = 42;
+    pub const MIG_DEVICE: u32 = 43;
+    pub const SLI_DEVICE: u32 = 44;
+    pub const WSL_DEVICE: u32 = 45;
+    pub const INVALID_CHIP_NAME: u32 = 46;
 }
 
 /// `CUpti_SubscriberParams`.
@@ -49,27 +58,30 @@ const LEAST_VERSION: u32 = 18;
 /// The oldest major version of CUDA whose CUPTI is looked for.
 const LEAST_MAJOR: u32 = 12;
 
+/// A table of functions of the library, and `of`, which finds them. The library must stay loaded; the signatures must be
+/// those of CUPTI's functions of these names.
 macro_rules! table {
     (
+        $(#[$doc:meta])*
+        $table:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $value:expr;)* }
         required { $($name:ident = $symbol:literal($($argument:ty),*);)* }
         optional { $($other:ident = $other_symbol:literal($($other_argument:ty),*);)* }
     ) => {
-        /// The functions of CUPTI that are used. Each has the library's contract.
+        $(#[$doc])*
         #[derive(Debug, Clone)]
-        pub(super) struct Cupti {
-            /// `CUPTI_API_VERSION` of the library.
-            pub version: u32,
-            $(pub $name: unsafe extern "C" fn($($argument),*) -> Status,)*
-            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
+        pub(super) struct $table {
+            $($(#[$field_doc])* pub $field: $type,)*
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> $crate::cuda::cupti::Status,)*
+            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> $crate::cuda::cupti::Status>,)*
         }
 
-        impl Cupti {
-            /// The functions of a library, or the name of one that it lacks. The library must stay loaded.
-            fn of(library: &Library) -> Result<Self, &'static str> {
+        impl $table {
+            /// The functions of a library, or the name of one that it lacks.
+            pub(super) fn of(library: &libloading::Library) -> Result<Self, &'static str> {
                 // SAFETY: CUPTI's functions of these names have these signatures.
                 unsafe {
                     Ok(Self {
-                        version: 0,
+                        $($field: $value,)*
                         $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
                         $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
                     })
@@ -78,8 +90,16 @@ macro_rules! table {
         }
     };
 }
+pub(super) use table;
 
 table! {
+    /// The functions of CUPTI that recording uses, and what every part of CUPTI needs. Each has the library's contract.
+    Cupti {
+        /// `CUPTI_API_VERSION` of the library.
+        version: u32 = 0;
+        /// The library, and the name or path by which it was found; `None` in tests.
+        origin: Option<&'static (Library, PathBuf)> = None;
+    }
     required {
         get_version = "cuptiGetVersion"(*mut u32);
         get_result_string = "cuptiGetResultString"(Status, *mut *const c_char);
@@ -102,6 +122,8 @@ table! {
     }
     optional {
         enable_driver_api = "cuptiActivityEnableDriverApi"(u32, u8);
+        get_graph_node_id = "cuptiGetGraphNodeId"(CUgraphNode, *mut u64);
+        get_graph_exec_id = "cuptiGetGraphExecId"(CUgraphExec, *mut u32);
         subscribe_v2 = "cuptiSubscribe_v2"(*mut Subscriber, Callback, *mut c_void, *mut SubscriberParams);
         get_error_message = "cuptiGetErrorMessage"(Status, *mut *const c_char);
     }
@@ -138,7 +160,7 @@ impl Cupti {
     }
 
     /// CUPTI's explanation of a status.
-    fn text(&self, status: Status) -> String {
+    pub(super) fn text(&self, status: Status) -> String {
         let get = |function: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = std::ptr::null();
             // SAFETY: the pointer is to a local variable.
@@ -151,7 +173,7 @@ impl Cupti {
     }
 
     /// What else uses CUPTI: by its own name where the library gives it, or by the environment.
-    fn other_subscriber(&self) -> String {
+    pub(super) fn other_subscriber(&self) -> String {
         let mut name = [0; 128];
         if let Some(subscribe) = self.subscribe_v2 {
             let mut params = SubscriberParams {
@@ -192,7 +214,7 @@ pub(super) unsafe extern "C" fn ignore(_data: *mut c_void, _domain: u32, _id: u3
 
 /// # Safety
 /// The pointer is null or to a C string that lives as long as the process.
-unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
+pub(super) unsafe fn c_text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
         return None;
     }
@@ -293,8 +315,8 @@ fn load(candidates: Vec<PathBuf>, paths: &LibraryPaths, cuda: i32) -> ActivityRe
         match usable(&library, cuda) {
             Ok(cupti) => {
                 // It is never unloaded: the table points into it.
-                std::mem::forget(library);
-                return Ok(cupti);
+                let origin = Box::leak(Box::new((library, file)));
+                return Ok(Cupti { origin: Some(origin), ..cupti });
             }
             Err(error) => unusable = unusable.or(Some(error)),
         }
@@ -349,7 +371,7 @@ fn searched(paths: &LibraryPaths, cuda: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fake;
+    use super::super::activity::fake;
     use super::*;
 
     #[test]

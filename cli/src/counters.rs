@@ -1,0 +1,80 @@
+//! `warpsmith profile --counters`: runs a program whose kernels are counted by the hardware, and shows the counters.
+//!
+//! The program finds `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{complain, print, print_json};
+use warpsmith_trace::counters::CounterReport;
+
+use crate::args::ProfileArgs;
+use crate::outputs::Outputs;
+use crate::profile::{ended, run_program, wrote_nothing};
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    exit_code: u8,
+    counters: Vec<Report>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    file: String,
+    report: CounterReport,
+}
+
+const NO_COUNTERS: &str = "wrote no counters: it must be linked with Warpsmith's profiler, open a device, and end by returning \
+                           from `main` or by `exit`";
+
+/// Runs the program, and prints what was counted.
+pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
+    let outputs = Outputs::new("report", args.out.as_deref().unwrap_or(Path::new("counters.json")))?;
+    let variables = [
+        ("WARPSMITH_COUNTERS", Some(outputs.pattern().into())),
+        ("WARPSMITH_COUNTERS_LAUNCHES", args.launches.as_ref().map(Into::into)),
+        ("WARPSMITH_PROFILE", None),
+    ];
+    let code = run_program(args, &variables)?;
+    let files = outputs.collect()?;
+    if files.is_empty() {
+        return Err(wrote_nothing(args, code, NO_COUNTERS));
+    }
+    let counts_nothing = show(args, &files, code)?;
+    ended(code, counts_nothing)
+}
+
+/// Prints what reports hold; whether one has no counters.
+fn show(args: &ProfileArgs, files: &[PathBuf], code: u8) -> Result<bool, Failure> {
+    let mut reports = Vec::new();
+    let mut counts_nothing = false;
+    for path in files {
+        let report = CounterReport::read(path).map_err(|error| Failure::Failed(error.to_string()))?;
+        let file = path.display().to_string();
+        if !args.json {
+            let head = if reports.is_empty() { "" } else { "\n" };
+            print(&format!("{head}{}\nThe report is in {file}\n", report.text(args.top)))?;
+        }
+        if report.counted == 0 {
+            counts_nothing = true;
+            let reasons: Vec<&str> = report.not_counted.keys().map(String::as_str).collect();
+            let why = if reasons.is_empty() {
+                "the program launched no kernel".to_owned()
+            } else {
+                reasons.join("; ")
+            };
+            complain(&format!("warpsmith: nothing was counted: {why}"));
+        }
+        reports.push(Report { file, report });
+    }
+    if args.json {
+        let document = Document { schema: 1, exit_code: code, counters: reports };
+        print_json(
+            &(serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"),
+        )?;
+    }
+    Ok(counts_nothing)
+}

@@ -1,0 +1,83 @@
+//! Files of processes that this program starts, and that start others.
+//!
+//! Each process writes a file of its own, which is named for it (`%p` in a variable); what is alone gets the name that was asked
+//! for.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use warpsmith::bench::command::failure::Failure;
+
+/// Where processes write, and where that goes.
+pub struct Outputs {
+    folder: PathBuf,
+    /// The name that was asked for; `%p` in it stands for the number of the process.
+    name: String,
+    /// What the names of what this run writes begin and end with, around the number of the process.
+    begin: String,
+    rest: String,
+}
+
+impl Outputs {
+    /// For files that are to be named `out`.
+    pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
+        let unusable = |why: &str| Failure::Use(format!("cannot write the {what} {}: {why}", out.display()));
+        let path = std::path::absolute(out).map_err(|error| unusable(&error.to_string()))?;
+        let name = path.file_name().and_then(|name| name.to_str());
+        let (Some(name), Some(folder)) = (name, path.parent()) else {
+            return Err(unusable("give the path of a file, in UTF-8"));
+        };
+        if !folder.is_dir() {
+            return Err(unusable("there is no such folder; make it, or give another path"));
+        }
+        if path.is_dir() {
+            return Err(unusable("it is a folder; give the path of a file in it"));
+        }
+        let plain = name.replace("%p", "");
+        let (stem, rest) = split(&plain);
+        let begin = format!("{stem}.{}-", std::process::id());
+        let (folder, rest) = (folder.to_path_buf(), rest.to_owned());
+        Ok(Self { folder, name: name.to_owned(), begin, rest })
+    }
+
+    /// The value of the variable: each process puts its number in place of `%p`.
+    pub fn pattern(&self) -> PathBuf {
+        self.folder.join(format!("{}%p{}", self.begin, self.rest))
+    }
+
+    /// Renames what was written; the paths, the largest file first.
+    pub fn collect(&self) -> Result<Vec<PathBuf>, Failure> {
+        let failure =
+            |path: &Path, error: &io::Error| Failure::Failed(format!("{}: {error}", path.display()));
+        let mut written = Vec::new();
+        for entry in self.folder.read_dir().map_err(|error| failure(&self.folder, &error))? {
+            let entry = entry.map_err(|error| failure(&self.folder, &error))?;
+            let name = entry.file_name();
+            let process =
+                name.to_str().and_then(|name| name.strip_prefix(&self.begin)?.strip_suffix(&self.rest));
+            if let Some(process) = process {
+                let size = entry.metadata().map_or(0, |about| about.len());
+                written.push((size, process.to_owned(), entry.path()));
+            }
+        }
+        written.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
+        let is_alone = written.len() == 1;
+        let rename = |(_, process, from): (u64, String, PathBuf)| {
+            let (stem, rest) = split(&self.name);
+            let name = match (self.name.contains("%p"), is_alone) {
+                (true, _) => self.name.replace("%p", &process),
+                (false, true) => self.name.clone(),
+                (false, false) => format!("{stem}.{process}{rest}"),
+            };
+            let to = self.folder.join(name);
+            std::fs::rename(&from, &to).map_err(|error| failure(&from, &error))?;
+            Ok(to)
+        };
+        written.into_iter().map(rename).collect()
+    }
+}
+
+/// A file's name up to its first dot, and from there on: `.json.gz` is one ending.
+fn split(name: &str) -> (&str, &str) {
+    name.split_at(name.find('.').unwrap_or(name.len()))
+}

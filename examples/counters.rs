@@ -1,0 +1,179 @@
+//! Hardware counters of copy, axpy and sum: bytes from and to the memory, L2 hits, achieved occupancy, stalls.
+//!
+//! `cargo run --release --example counters -- [DEVICE [launch | FILE]]`, the device being `cuda:0`, …, by default the best there
+//! is; one without counters runs the kernels alone. Kernels must do the same whether they are counted or not.
+//!
+//! With `launch` the kernels are launched without counting, for Nsight Compute. With the FILE that it wrote, its figures are
+//! compared with ours:
+//!
+//! ```text
+//! ncu --cache-control none --clock-control none --csv --page raw --print-units base --log-file ncu.csv --metrics \
+//!     gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_sector_hit_rate.pct,\
+//!     sm__warps_active.avg.pct_of_peak_sustained_active ./counters cuda:0 launch
+//! ./counters cuda:0 ncu.csv
+//! ```
+//!
+//! (The list of metrics is one word.)
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use warpsmith::ops;
+use warpsmith::prelude::*;
+use warpsmith::profiler::trace::counters::{CounterReport, KernelCounters};
+use warpsmith::profiler::{CounterOptions, Counters, ProfilerError};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// How often each kernel is launched.
+const LAUNCHES: usize = 3;
+/// The most that figures may differ, as a share.
+const TOLERANCE: f64 = 0.02;
+/// The metrics that must agree, and the values from which on: smaller ones are noise.
+const COMPARED: [(&str, f64); 4] = [
+    ("dram__bytes_read.sum", 1e6),
+    ("dram__bytes_write.sum", 1e6),
+    ("lts__t_sector_hit_rate.pct", 1.0),
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", 1.0),
+];
+
+fn main() -> Result<()> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
+        None => Device::best()?,
+    };
+    let with = std::env::args().nth(2);
+    let is_cuda = device.id().to_string().starts_with("cuda");
+    // On a GPU arrays that its L2 cache cannot hold.
+    let elements = if is_cuda { 1 << 28 } else { 1 << 14 };
+    if with.as_deref() == Some("launch") {
+        return launch(&device, elements);
+    }
+    let counters = match Counters::start(CounterOptions::default().device(&device)) {
+        Ok(counters) => counters,
+        Err(error @ ProfilerError::Counters { .. }) if !is_cuda => {
+            println!("not counted: {error}");
+            return launch(&device, elements);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    launch(&device, elements)?;
+    let report = counters.stop()?;
+    println!("{}", report.text(20));
+    check(&report, elements)?;
+    if let Some(file) = with {
+        compare(&report, Path::new(&file))?;
+    }
+    Ok(())
+}
+
+/// Launches the kernels, and checks what they computed.
+fn launch(device: &Device, elements: usize) -> Result<()> {
+    let stream = Stream::new(device)?;
+    let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; elements])?;
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, elements)?;
+    for _ in 0..LAUNCHES {
+        ops::copy(&stream, &x, &mut y)?;
+        ops::axpy(&stream, 2.0, &x, &mut y)?;
+        let sum = ops::sum(&stream, &y)?;
+        // A kernel whose memory was not restored before it ran again would have added twice.
+        if (f64::from(sum) / (3.0 * elements as f64) - 1.0).abs() > 1e-4 {
+            return Err(format!("the sum is {sum} instead of {}", 3 * elements).into());
+        }
+    }
+    println!("copy, axpy and sum of {elements} elements: correct");
+    Ok(())
+}
+
+/// The counters of a kernel.
+fn row<'a>(report: &'a CounterReport, name: &str) -> Result<&'a KernelCounters> {
+    let row = report.kernels.iter().find(|row| row.name.split('<').next() == Some(name) && row.counted > 0);
+    row.ok_or_else(|| format!("`{name}` was not counted: {:?}", report.not_counted).into())
+}
+
+/// Compares the bytes with those that the kernels must move.
+fn check(report: &CounterReport, elements: usize) -> Result<()> {
+    let bytes = 4.0 * elements as f64;
+    for (name, read, written) in
+        [("copy", bytes, Some(bytes)), ("axpy", 2.0 * bytes, Some(bytes)), ("reduce_sum", bytes, None)]
+    {
+        let row = row(report, name)?;
+        let pairs = [("read", row.read, Some(read)), ("written", row.written, written)];
+        for (what, counted, must) in pairs {
+            let (Some(counted), Some(must)) = (counted, must) else { continue };
+            // What the L2 cache holds of the arrays when a kernel begins and ends is not moved by it.
+            if (counted / must - 1.0).abs() > 3.0 * TOLERANCE {
+                return Err(format!("`{name}` {what} {counted} bytes instead of {must}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compares with the file of Nsight Compute.
+fn compare(report: &CounterReport, file: &Path) -> Result<()> {
+    let theirs = averages(&std::fs::read_to_string(file)?)?;
+    let (mut compared, mut apart) = (0, 0);
+    for row in &report.kernels {
+        let Some(theirs) = row.symbol.as_ref().and_then(|symbol| theirs.get(symbol)) else { continue };
+        for (metric, least) in COMPARED {
+            let (Some(ours), Some(theirs)) = (row.metrics.get(metric), theirs.get(metric)) else { continue };
+            let difference = ours.average / theirs - 1.0;
+            let is_noise = theirs.max(ours.average) < least;
+            let is_apart = difference.abs() > TOLERANCE && !is_noise;
+            let note = if is_noise {
+                " (too little to compare)"
+            } else if is_apart {
+                " APART"
+            } else {
+                ""
+            };
+            println!(
+                "{} {metric}: {} here, {theirs} by ncu: {:+.2} %{note}",
+                row.name,
+                ours.average,
+                100.0 * difference
+            );
+            compared += usize::from(!is_noise);
+            apart += usize::from(is_apart);
+        }
+    }
+    println!("{compared} figures compared, {apart} more than {} % apart", 100.0 * TOLERANCE);
+    if compared == 0 || apart > 0 { Err("the figures do not agree".into()) } else { Ok(()) }
+}
+
+/// The average of each metric of each kernel in a file of Nsight Compute.
+fn averages(csv: &str) -> Result<BTreeMap<String, BTreeMap<String, f64>>> {
+    // Before the table there are lines of the tool.
+    let mut lines = csv.lines().skip_while(|line| !line.starts_with("\"ID\"")).map(fields);
+    let head = lines.next().ok_or("the file has no table; write it with --csv --page raw --log-file")?;
+    let kernel = head.iter().position(|name| name == "Kernel Name").ok_or("the table has no kernels")?;
+    let mut sums: BTreeMap<String, BTreeMap<String, (f64, f64)>> = BTreeMap::new();
+    for line in lines.filter(|line| line.len() == head.len()) {
+        // The line of the units has no kernel.
+        let name = line[kernel].split('(').next().unwrap_or_default().to_owned();
+        for (metric, value) in head.iter().zip(&line).filter(|(name, _)| name.contains("__")) {
+            if let Ok(value) = value.replace(',', "").parse::<f64>() {
+                let (sum, count) = sums.entry(name.clone()).or_default().entry(metric.clone()).or_default();
+                (*sum, *count) = (*sum + value, *count + 1.0);
+            }
+        }
+    }
+    let average = |metrics: BTreeMap<String, (f64, f64)>| {
+        metrics.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
+    };
+    Ok(sums.into_iter().map(|(kernel, metrics)| (kernel, average(metrics))).collect())
+}
+
+/// The fields of a line, of which those with commas are quoted.
+fn fields(line: &str) -> Vec<String> {
+    let (mut fields, mut is_quoted) = (vec![String::new()], false);
+    for c in line.chars() {
+        match c {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => fields.push(String::new()),
+            _ => fields.last_mut().expect("there is a field from the start on").push(c),
+        }
+    }
+    fields
+}

@@ -1,0 +1,229 @@
+//! [`GraphNodes`]: where the nodes of graphs were captured or added, for observers.
+//!
+//! Each operation that captures work notes its source line and the last nodes of its stream before and after ([`Notes`]), also
+//! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became ([`attributed`]): one node, or for
+//! work of libraries any number. What is not between is of no operation, for example of code that calls CUDA itself.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::fork;
+use super::observe::Operation;
+use crate::driver::{Edge, NodeHandle};
+
+/// The nodes of an executable graph, with those of the graphs within it.
+#[derive(Debug)]
+pub struct GraphNodes {
+    /// No other list of the process has it; 0 of a list that says nothing.
+    pub id: u64,
+    /// The executable's number in the driver's records; `None` where nothing was recorded when it was made.
+    pub graph: Option<u32>,
+    /// The nodes, in the order in which they were captured or added.
+    pub nodes: Vec<GraphNode>,
+}
+
+impl GraphNodes {
+    pub(crate) fn new(graph: Option<u32>, nodes: Vec<GraphNode>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), graph, nodes }
+    }
+
+    /// A list that says nothing.
+    pub(crate) fn unknown() -> Self {
+        Self { id: 0, graph: None, nodes: Vec::new() }
+    }
+}
+
+/// A node of an executable graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphNode {
+    /// 0 for the graph that the executable was made of, another number for each graph within it.
+    pub part: u32,
+    /// See [`ActivityDriver::activity_node`](crate::driver::activity::ActivityDriver::activity_node); `None` where nothing was
+    /// recorded when the executable was made.
+    pub number: Option<u64>,
+    /// What it does.
+    pub work: GraphWork,
+    /// The [`Observed::id`](super::observe::Observed::id) of the operation that captured or added it; 0 if no observer saw that.
+    pub operation: u64,
+    /// The source line of that operation.
+    pub site: Option<&'static Location<'static>>,
+}
+
+/// What a node of a graph does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GraphWork {
+    /// A launch of the kernel with this symbol.
+    Kernel(&'static str),
+    /// A copy.
+    Copy,
+    /// Setting bytes to a value.
+    Memset,
+    /// Nothing on a device: it calls the host, or orders others.
+    Nothing,
+    /// What a library made it do, or what is not known.
+    Unknown,
+}
+
+impl GraphWork {
+    /// What an operation becomes when it is captured, if that is work.
+    fn of(operation: &Operation<'_>) -> Option<Self> {
+        Some(match operation {
+            Operation::Launch { spec, .. } => Self::Kernel(spec.symbol),
+            Operation::Copy { .. } => Self::Copy,
+            Operation::Memset { .. } => Self::Memset,
+            Operation::HostFunction => Self::Nothing,
+            Operation::Extension { .. } => Self::Unknown,
+            _ => return None,
+        })
+    }
+}
+
+/// An operation that captured work.
+#[derive(Debug)]
+pub(crate) struct Note {
+    pub work: GraphWork,
+    /// Its [`Observed::id`](super::observe::Observed::id).
+    pub operation: u64,
+    pub site: Option<&'static Location<'static>>,
+    /// The last nodes of its stream before and after it.
+    pub before: Vec<NodeHandle>,
+    pub after: Vec<NodeHandle>,
+}
+
+impl Note {
+    /// Of an operation that begins, if it captures work.
+    pub fn begin(operation: &Operation<'_>, before: impl FnOnce() -> Vec<NodeHandle>) -> Option<Self> {
+        let work = GraphWork::of(operation)?;
+        Some(Self { work, operation: 0, site: None, before: before(), after: Vec::new() })
+    }
+}
+
+/// The notes of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Mutex<Vec<Note>>);
+
+impl Notes {
+    pub fn push(&self, note: Note) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    pub fn take(&self) -> Vec<Note> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// While it lives, operations of all threads look whether they capture work.
+#[derive(Debug)]
+pub(crate) struct Noting(());
+
+/// The number of them. There is no lock, which a forked process might find held.
+static NOTING: AtomicUsize = AtomicUsize::new(0);
+
+impl Noting {
+    pub fn begin() -> Self {
+        NOTING.fetch_add(1, Ordering::SeqCst);
+        fork::set(fork::CAPTURED, true);
+        Self(())
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        if NOTING.fetch_sub(1, Ordering::SeqCst) == 1 {
+            fork::set(fork::CAPTURED, false);
+            // Another thread may have begun meanwhile. Of what it captured until here it is not known where.
+            if NOTING.load(Ordering::SeqCst) > 0 {
+                fork::set(fork::CAPTURED, true);
+            }
+        }
+    }
+}
+
+/// For each node of a captured graph the operation that it is of, by its place among the notes.
+pub(crate) fn attributed(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Vec<Option<usize>> {
+    let places: HashMap<NodeHandle, usize> = nodes.iter().enumerate().map(|(at, node)| (*node, at)).collect();
+    let mut earlier = vec![Vec::new(); nodes.len()];
+    for Edge { from, to, .. } in edges {
+        if let (Some(from), Some(to)) = (places.get(from), places.get(to)) {
+            earlier[*to].push(*from);
+        }
+    }
+    let mut is_seen = vec![false; nodes.len()];
+    // The nodes that lead to these and were not seen before.
+    let mut new = |tips: &[NodeHandle]| {
+        let mut open: Vec<usize> = tips.iter().filter_map(|tip| places.get(tip).copied()).collect();
+        let mut found = Vec::new();
+        while let Some(node) = open.pop() {
+            if !std::mem::replace(&mut is_seen[node], true) {
+                found.push(node);
+                open.extend(&earlier[node]);
+            }
+        }
+        found
+    };
+    let mut of = vec![None; nodes.len()];
+    for (at, note) in notes.iter().enumerate() {
+        new(&note.before);
+        let made = new(&note.after);
+        // Two threads that capture on one stream see each other's nodes.
+        if made.len() == 1 || note.work == GraphWork::Unknown {
+            made.into_iter().for_each(|node| of[node] = Some(at));
+        }
+    }
+    of
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes<const N: usize>(handles: [u64; N]) -> Vec<NodeHandle> {
+        handles.map(NodeHandle).to_vec()
+    }
+
+    fn edges<const N: usize>(edges: [(u64, u64); N]) -> Vec<Edge> {
+        edges.map(|(from, to)| Edge { from: NodeHandle(from), to: NodeHandle(to), early: false }).to_vec()
+    }
+
+    fn note<const B: usize, const A: usize>(work: GraphWork, before: [u64; B], after: [u64; A]) -> Note {
+        Note { work, operation: 0, site: None, before: nodes(before), after: nodes(after) }
+    }
+
+    #[test]
+    fn each_operation_gets_its_node_whatever_their_order() {
+        let notes = [note(GraphWork::Copy, [], [30]), note(GraphWork::Memset, [30], [10])];
+        let of = attributed(&nodes([10, 30]), &edges([(30, 10)]), &notes);
+        assert_eq!(of, [Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn an_operation_without_a_node_gets_none() {
+        let notes = [note(GraphWork::Copy, [], [1]), note(GraphWork::Memset, [1], [1])];
+        assert_eq!(attributed(&nodes([1]), &[], &notes), [Some(0)]);
+    }
+
+    #[test]
+    fn work_of_a_library_gets_all_its_nodes() {
+        let notes = [note(GraphWork::Copy, [], [1]), note(GraphWork::Unknown, [1], [4])];
+        let of = attributed(&nodes([1, 2, 3, 4]), &edges([(1, 2), (1, 3), (2, 4), (3, 4)]), &notes);
+        assert_eq!(of, [Some(0), Some(1), Some(1), Some(1)]);
+    }
+
+    #[test]
+    fn nodes_of_other_code_are_of_no_operation() {
+        let notes = [note(GraphWork::Copy, [], [1]), note(GraphWork::Memset, [2], [3])];
+        let of = attributed(&nodes([1, 2, 3]), &edges([(1, 2), (2, 3)]), &notes);
+        assert_eq!(of, [Some(0), None, Some(1)]);
+    }
+
+    #[test]
+    fn nodes_that_two_threads_claim_are_of_neither() {
+        // Both began at node 1; the first saw the other's node already.
+        let notes = [note(GraphWork::Copy, [1], [3]), note(GraphWork::Copy, [1], [3])];
+        let of = attributed(&nodes([1, 2, 3]), &edges([(1, 2), (2, 3)]), &notes);
+        assert_eq!(of, [None; 3]);
+    }
+}

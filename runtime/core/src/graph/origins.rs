@@ -1,0 +1,176 @@
+//! [`Origins`]: where the nodes of a graph come from, for observers of its launches.
+//!
+//! It is known of nodes that were captured or added through the runtime, and follows them where the driver copies them: into
+//! clones, children, and bodies of conditions. A copy has its nodes in the order of the original; one that differs in what
+//! a node does is not followed.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::device::graph_nodes::{GraphNode, GraphNodes, GraphWork, Note, attributed};
+use crate::driver::{
+    Context, Driver, DriverError, Edge, GraphExecHandle, GraphHandle, NodeHandle, NodeInfo, NodeWork,
+};
+
+/// Where a node comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub work: GraphWork,
+    /// The operation that captured or added it; 0 without an observer.
+    pub operation: u64,
+    pub site: Option<&'static Location<'static>>,
+}
+
+impl Origin {
+    const UNKNOWN: Self = Self { work: GraphWork::Unknown, operation: 0, site: None };
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Origins {
+    /// The nodes with their parts, in the order in which they were captured or added.
+    nodes: Vec<(u32, NodeHandle, Origin)>,
+    /// The number of graphs within.
+    parts: u32,
+}
+
+/// What a node to add does.
+pub(super) fn work_of(work: &NodeWork<'_>) -> GraphWork {
+    match work {
+        NodeWork::Copy { .. } => GraphWork::Copy,
+        NodeWork::Set { .. } => GraphWork::Memset,
+        NodeWork::Empty | NodeWork::Host(_) | NodeWork::Child(_) => GraphWork::Nothing,
+        NodeWork::Kernel { .. } => GraphWork::Unknown,
+    }
+}
+
+impl Origins {
+    /// Of a captured graph.
+    pub fn of_capture(nodes: &[NodeHandle], edges: &[Edge], notes: &[Note]) -> Self {
+        if notes.is_empty() {
+            return Self::default();
+        }
+        let of = attributed(nodes, edges, notes);
+        let origin = |of: &Option<usize>| {
+            let note = of.and_then(|at| notes.get(at));
+            note.map_or(Origin::UNKNOWN, |note| Origin {
+                work: note.work,
+                operation: note.operation,
+                site: note.site,
+            })
+        };
+        let nodes = nodes.iter().zip(&of).map(|(node, of)| (0, *node, origin(of)));
+        Self { nodes: nodes.collect(), parts: 0 }
+    }
+
+    /// Of a copy that the driver has made of a graph.
+    pub fn of_clone(device: &Device, graph: GraphHandle, origins: &Origins, clone: GraphHandle) -> Self {
+        let mut of_clone = Self::default();
+        of_clone.copy(device, graph, origins, clone, 0);
+        of_clone
+    }
+
+    /// Whether anything is known.
+    fn is_known(&self) -> bool {
+        self.nodes.iter().any(|(.., origin)| origin.operation != 0 || origin.site.is_some())
+    }
+
+    /// A node was added.
+    pub fn add(&mut self, node: NodeHandle, origin: Origin) {
+        self.nodes.push((0, node, origin));
+    }
+
+    /// The node that was added last launches a kernel.
+    pub fn last_is_kernel(&mut self, symbol: &'static str) {
+        if let Some((.., origin)) = self.nodes.last_mut() {
+            origin.work = GraphWork::Kernel(symbol);
+        }
+    }
+
+    /// A node was added whose graph the driver has copied from another.
+    pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
+        if !origins.is_known() {
+            return;
+        }
+        let (driver, context) = device.raw();
+        if let Ok(NodeInfo::Child(copy)) = driver.graph_node(context, node) {
+            self.parts += 1;
+            self.copy(device, child, origins, copy, self.parts);
+        }
+    }
+
+    /// Adds the nodes of a copy of a graph as a part.
+    fn copy(&mut self, device: &Device, graph: GraphHandle, origins: &Origins, copy: GraphHandle, part: u32) {
+        if !origins.is_known() {
+            return;
+        }
+        let known = origins.nodes.iter().map(|(_, node, origin)| (*node, *origin)).collect();
+        let (driver, context) = device.raw();
+        // Where the driver does not answer, nothing is known of the rest.
+        let _ = self.copy_nodes(&**driver, context, &known, (graph, copy), part);
+    }
+
+    fn copy_nodes(
+        &mut self,
+        driver: &dyn Driver,
+        context: Context,
+        known: &HashMap<NodeHandle, Origin>,
+        (graph, copy): (GraphHandle, GraphHandle),
+        part: u32,
+    ) -> Result<(), DriverError> {
+        let (nodes, copies) = (driver.graph_nodes(context, graph)?, driver.graph_nodes(context, copy)?);
+        if nodes.len() != copies.len() {
+            return Ok(());
+        }
+        for (node, by_place) in nodes.into_iter().zip(copies) {
+            let copied = driver.graph_node_in_clone(context, node, copy).unwrap_or(by_place);
+            let (from, to) = (driver.graph_node(context, node)?, driver.graph_node(context, copied)?);
+            let of_node = known.get(&node).copied();
+            if let (NodeInfo::Child(from), NodeInfo::Child(to)) = (from, to) {
+                self.nodes.push((part, copied, of_node.unwrap_or(Origin::UNKNOWN)));
+                self.parts += 1;
+                self.copy_nodes(driver, context, known, (from, to), self.parts)?;
+            } else {
+                let of_node = of_node.filter(|_| from == to);
+                self.nodes.push((part, copied, of_node.unwrap_or(Origin::UNKNOWN)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes of an executable that was made of the graph, which is as it was then.
+    pub fn of_executable(&self, device: &Device, exec: GraphExecHandle) -> Arc<GraphNodes> {
+        if !self.is_known() {
+            return Arc::new(GraphNodes::unknown());
+        }
+        let (driver, context) = device.raw();
+        let nodes = self.nodes.iter().map(|(part, node, origin)| GraphNode {
+            part: *part,
+            number: driver.activity_node(context, *node).ok(),
+            work: origin.work,
+            operation: origin.operation,
+            site: origin.site,
+        });
+        Arc::new(GraphNodes::new(driver.activity_exec(context, exec).ok(), nodes.collect()))
+    }
+
+    /// The nodes of an executable that does from now on what this graph says. They keep their numbers.
+    pub fn of_updated(&self, before: &GraphNodes) -> Arc<GraphNodes> {
+        let numbers = before.nodes.iter().map(|node| (node.part, node.number));
+        let parts = self.nodes.iter().map(|(part, ..)| *part);
+        let is_same = before.nodes.iter().map(|node| node.part).eq(parts);
+        if !self.is_known() || !is_same {
+            return Arc::new(GraphNodes::unknown());
+        }
+        let nodes = self.nodes.iter().zip(numbers).map(|((part, _, origin), (_, number))| GraphNode {
+            part: *part,
+            number,
+            work: origin.work,
+            operation: origin.operation,
+            site: origin.site,
+        });
+        Arc::new(GraphNodes::new(before.graph, nodes.collect()))
+    }
+}

@@ -1,0 +1,41 @@
+//! Calls of CUPTI, with errors that name the cause and the remedy.
+
+use super::library::RangeProfiler;
+use super::privilege;
+use crate::counters::{CounterError, CounterResult, Obstacle};
+use crate::cuda::cupti::{Cupti, Status, status};
+
+/// The library as a device's session calls it.
+#[derive(Debug, Clone, Copy)]
+pub struct Calls {
+    pub cupti: &'static Cupti,
+    pub functions: &'static RangeProfiler,
+    /// The ordinal of the device.
+    pub device: u32,
+}
+
+impl Calls {
+    /// Turns a status into an error.
+    pub fn check(&self, call: &'static str, result: Status) -> CounterResult<()> {
+        let device = |obstacle| CounterError::Device { device: self.device, obstacle };
+        let in_use = |by: &str| CounterError::InUse { by: by.to_owned() };
+        Err(match result {
+            status::SUCCESS => return Ok(()),
+            status::INSUFFICIENT_PRIVILEGES | status::VIRTUALIZED_INSUFFICIENT_PRIVILEGES => {
+                CounterError::NotPermitted { call, text: self.cupti.text(result), probe: privilege::probe() }
+            }
+            status::MULTIPLE_SUBSCRIBERS => CounterError::InUse { by: self.cupti.other_subscriber() },
+            status::HARDWARE_BUSY => in_use("another process or tool"),
+            status::OLD_PROFILER_INITIALIZED => {
+                in_use("code of this process, by CUPTI's older interface for events")
+            }
+            status::VIRTUALIZED_DEVICE => device(Obstacle::VirtualGpu),
+            status::CONFIDENTIAL_COMPUTING => device(Obstacle::ConfidentialComputing),
+            status::MINING_PROCESSOR => device(Obstacle::MiningProcessor),
+            status::MIG_DEVICE => device(Obstacle::Mig),
+            status::SLI_DEVICE => device(Obstacle::Sli),
+            status::WSL_DEVICE => device(Obstacle::Wsl),
+            code => CounterError::Cupti { call, code, text: self.cupti.text(code) },
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! The metrics of a chip: which there are, how the hardware counts them, and their values.
+//!
+//! CUPTI does this on the host alone, for any chip that it knows.
+
+use std::ffi::{CStr, CString, c_char};
+
+use super::calls::Calls;
+use super::params::*;
+use crate::counters::{Counter, CounterError, CounterKind, CounterResult, Obstacle};
+use crate::cuda::cupti::{c_text, status};
+
+/// The metrics of each kind, of which a chip has one or none; Nsight Compute has them under the same names.
+const METRICS: [(CounterKind, &[&str]); 6] = [
+    (CounterKind::Duration, &["gpu__time_duration.sum"]),
+    (CounterKind::MemoryRead, &["dram__bytes_read.sum", "dram__bytes_op_read.sum"]),
+    (CounterKind::MemoryWritten, &["dram__bytes_write.sum", "dram__bytes_op_write.sum"]),
+    (CounterKind::L2HitRate, &["lts__t_sector_hit_rate.pct"]),
+    (CounterKind::Occupancy, &["sm__warps_active.avg.pct_of_peak_sustained_active"]),
+    (CounterKind::TensorActive, &["sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"]),
+];
+/// What the names of stalls begin and end with.
+const STALL: (&str, &str) = ("smsp__average_warps_issue_stalled_", "_per_issue_active");
+
+/// What is counted on a chip.
+#[derive(Debug)]
+pub struct Metrics {
+    calls: Calls,
+    host: Host,
+    pub counters: Vec<Counter>,
+    names: Vec<CString>,
+    /// How the hardware is to count.
+    pub config: Vec<u8>,
+    pub passes: usize,
+}
+
+// SAFETY: the host object is used by one thread at a time, which need not be the same.
+unsafe impl Send for Metrics {}
+
+impl Metrics {
+    /// The metrics of a chip. `availability` is what the device says of its counters; empty for what the chip has.
+    pub fn of(calls: Calls, chip: &CStr, availability: &[u8]) -> CounterResult<Self> {
+        let mut params = HostInitialize::new();
+        params.kind = RANGE_PROFILER;
+        params.chip = chip.as_ptr();
+        params.availability = if availability.is_empty() { std::ptr::null() } else { availability.as_ptr() };
+        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        let result = unsafe { (calls.functions.host_initialize)(&mut params) };
+        let obstacle = |obstacle| CounterError::Device { device: calls.device, obstacle };
+        if result == status::INVALID_CHIP_NAME {
+            return Err(obstacle(Obstacle::Chip(chip.to_string_lossy().into_owned())));
+        }
+        calls.check("cuptiProfilerHostInitialize", result)?;
+        let mut metrics = Self {
+            calls,
+            host: params.host,
+            counters: Vec::new(),
+            names: Vec::new(),
+            config: Vec::new(),
+            passes: 0,
+        };
+        metrics.counters = metrics.choose()?;
+        if metrics.counters.is_empty() {
+            return Err(obstacle(Obstacle::NoCounters(chip.to_string_lossy().into_owned())));
+        }
+        let name = |counter: &Counter| CString::new(counter.name.as_str()).ok();
+        metrics.names = metrics.counters.iter().filter_map(name).collect();
+        metrics.configure()?;
+        Ok(metrics)
+    }
+
+    /// The counters that the chip has.
+    fn choose(&self) -> CounterResult<Vec<Counter>> {
+        let has = |name: &&&str| CString::new(**name).is_ok_and(|name| self.has(&name));
+        let found = METRICS.iter().filter_map(|(kind, names)| {
+            let name = names.iter().find(has)?;
+            Some(Counter { kind: kind.clone(), name: (*name).to_owned() })
+        });
+        let mut counters: Vec<Counter> = found.collect();
+        let ratios = self.ratios()?;
+        let stall = |name: &str| name.strip_prefix(STALL.0)?.strip_suffix(STALL.1).map(str::to_owned);
+        let reasons: Vec<String> = ratios.iter().filter_map(|name| stall(name)).collect();
+        // Some chips have parts of a reason beside the whole, as `mio_throttle_pipe_mio`.
+        let is_part = |reason: &str| {
+            let whole = reason.split_once("_pipe_").map(|(whole, _)| whole);
+            whole.is_some_and(|whole| reasons.iter().any(|reason| reason == whole))
+        };
+        let whole = reasons.iter().filter(|reason| !is_part(reason));
+        counters.extend(whole.map(|reason| Counter {
+            kind: CounterKind::Stall(reason.clone()),
+            name: format!("{}{reason}{}.ratio", STALL.0, STALL.1),
+        }));
+        Ok(counters)
+    }
+
+    /// Whether the chip has a metric.
+    fn has(&self, name: &CStr) -> bool {
+        let mut params = MetricProperties::new();
+        params.host = self.host;
+        params.name = name.as_ptr();
+        // SAFETY: see `of`.
+        unsafe { (self.calls.functions.metric_properties)(&mut params) == status::SUCCESS }
+    }
+
+    /// The names of the chip's ratios, without endings.
+    fn ratios(&self) -> CounterResult<Vec<String>> {
+        let mut params = BaseMetrics::new();
+        params.host = self.host;
+        params.kind = RATIO;
+        // SAFETY: see `of`.
+        let result = unsafe { (self.calls.functions.base_metrics)(&mut params) };
+        self.calls.check("cuptiProfilerHostGetBaseMetrics", result)?;
+        if params.names.is_null() {
+            return Ok(Vec::new());
+        }
+        // SAFETY: CUPTI's list has this many C strings, which live as long as the host object.
+        let names = unsafe { std::slice::from_raw_parts(params.names, params.count) };
+        // SAFETY: as above; each is copied here.
+        Ok(names.iter().filter_map(|name| unsafe { c_text(*name) }).map(str::to_owned).collect())
+    }
+
+    /// Has CUPTI decide how the hardware counts.
+    fn configure(&mut self) -> CounterResult<()> {
+        let Self { calls: Calls { functions, .. }, host, .. } = *self;
+        let names = self.pointers();
+        let mut params = AddMetrics::new();
+        (params.host, params.names, params.count) = (host, names.as_ptr(), names.len());
+        // SAFETY: see `of`; here and in the calls below.
+        let result = unsafe { (functions.add_metrics)(&mut params) };
+        self.calls.check("cuptiProfilerHostConfigAddMetrics", result)?;
+
+        let mut params = ConfigSize::new();
+        params.host = host;
+        // SAFETY: see above.
+        let result = unsafe { (functions.config_size)(&mut params) };
+        self.calls.check("cuptiProfilerHostGetConfigImageSize", result)?;
+        self.config = vec![0; params.bytes];
+
+        let mut params = ConfigImage::new();
+        (params.host, params.bytes, params.image) = (host, self.config.len(), self.config.as_mut_ptr());
+        // SAFETY: see above; the image has the size that CUPTI asked for.
+        let result = unsafe { (functions.config_image)(&mut params) };
+        self.calls.check("cuptiProfilerHostGetConfigImage", result)?;
+
+        let mut params = Passes::new();
+        (params.bytes, params.image) = (self.config.len(), self.config.as_ptr());
+        // SAFETY: see above.
+        let result = unsafe { (functions.passes)(&mut params) };
+        self.calls.check("cuptiProfilerHostGetNumOfPasses", result)?;
+        self.passes = params.passes;
+        Ok(())
+    }
+
+    /// The names as CUPTI takes them, as long as this lives.
+    pub fn pointers(&self) -> Vec<*const c_char> {
+        self.names.iter().map(|name| name.as_ptr()).collect()
+    }
+
+    /// The values of a range.
+    pub fn evaluate(&self, image: &[u8], range: usize) -> CounterResult<Vec<Option<f64>>> {
+        let names = self.pointers();
+        let mut values = vec![f64::NAN; names.len()];
+        let mut params = Evaluate::new();
+        (params.host, params.image, params.bytes) = (self.host, image.as_ptr(), image.len());
+        (params.range, params.names, params.count) = (range, names.as_ptr(), names.len());
+        params.values = values.as_mut_ptr();
+        // SAFETY: see `of`; there is a value for each name.
+        let result = unsafe { (self.calls.functions.evaluate)(&mut params) };
+        self.calls.check("cuptiProfilerHostEvaluateToGpuValues", result)?;
+        Ok(values.into_iter().map(|value| value.is_finite().then_some(value)).collect())
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        let mut params = HostDeinitialize::new();
+        params.host = self.host;
+        // SAFETY: see `of`; the object is used no more. An error cannot be reported here.
+        unsafe { (self.calls.functions.host_deinitialize)(&mut params) };
+    }
+}

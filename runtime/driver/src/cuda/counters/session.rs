@@ -1,0 +1,275 @@
+//! Counting on a context through CUPTI's range profiler.
+//!
+//! Each kernel is a range by itself, and CUPTI runs it again for each pass, restoring the memory that it wrote
+//! (`CUPTI_AutoRange` with `CUPTI_KernelReplay`): nobody has to know what a kernel writes, nor to run the program again. The names
+//! of such ranges are numbers, so each part of the program that is counted has a counter data image of its own, begun anew.
+
+use std::ffi::CStr;
+
+use cudarc::driver::sys::CUcontext;
+
+use super::calls::Calls;
+use super::metrics::Metrics;
+use super::params::*;
+use crate::counters::{Counted, CounterError, CounterResult, CounterSetup, Obstacle};
+use crate::cuda::cupti::status;
+
+/// Kernels of one part of the program, a graph or a call of a library, that can be counted. CUPTI refuses some thousands.
+const MOST_KERNELS: usize = 512;
+
+/// Counting on a context.
+#[derive(Debug)]
+pub struct Session {
+    calls: Calls,
+    context: CUcontext,
+    ranges: Ranges,
+    metrics: Metrics,
+    setup: CounterSetup,
+    /// The counter data image, whose bytes are `image_bytes`. The hardware's data is written here by CUPTI.
+    image: Vec<u64>,
+    image_bytes: usize,
+    /// Whether a range is pushed around the kernels, as releases of CUPTI demand and others refuse.
+    pushes: bool,
+    /// Whether kernels are counted now, and a range was pushed.
+    counting: Option<bool>,
+}
+
+// SAFETY: the pointers are handles that any thread may use, one at a time.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// Prepares a context of a device, whose driver handle is `handle`. The context is current.
+    pub fn open(calls: Calls, context: CUcontext, handle: i32) -> CounterResult<Self> {
+        // SAFETY: here and below, the structure has the size that it names, and its pointers are valid during the call.
+        let result = unsafe { (calls.functions.initialize)(&mut Initialize::new()) };
+        calls.check("cuptiProfilerInitialize", result)?;
+        supported(calls, handle)?;
+        let chip = chip(calls)?;
+        let availability = availability(calls, context)?;
+        let metrics = Metrics::of(calls, chip, &availability)?;
+        let setup = CounterSetup {
+            source: calls.cupti.name(),
+            chip: chip.to_string_lossy().into_owned(),
+            passes: metrics.passes,
+            counters: metrics.counters.clone(),
+        };
+        let mut session = Self {
+            calls,
+            context,
+            ranges: std::ptr::null_mut(),
+            metrics,
+            setup,
+            image: Vec::new(),
+            image_bytes: 0,
+            pushes: true,
+            counting: None,
+        };
+        session.enable()?;
+        session.configure()?;
+        Ok(session)
+    }
+
+    pub fn setup(&self) -> &CounterSetup {
+        &self.setup
+    }
+
+    /// Takes the hardware counters, and makes space for their values.
+    fn enable(&mut self) -> CounterResult<()> {
+        let mut params = Enable::new();
+        params.context = self.context;
+        // SAFETY: see `open`; the context is retained, by the caller.
+        let result = unsafe { (self.calls.functions.enable)(&mut params) };
+        self.calls.check("cuptiRangeProfilerEnable", result)?;
+        self.ranges = params.ranges;
+
+        let names = self.metrics.pointers();
+        let mut params = DataSize::new();
+        (params.ranges, params.names, params.count) = (self.ranges, names.as_ptr(), names.len());
+        (params.most_ranges, params.most_nodes) = (MOST_KERNELS, MOST_KERNELS as u32);
+        // SAFETY: see `open`.
+        let result = unsafe { (self.calls.functions.data_size)(&mut params) };
+        self.calls.check("cuptiRangeProfilerGetCounterDataSize", result)?;
+        self.image_bytes = params.bytes;
+        self.image = vec![0; params.bytes.div_ceil(8)];
+        Ok(())
+    }
+
+    /// Releases the hardware counters.
+    fn disable(&mut self) {
+        if !self.ranges.is_null() {
+            let mut params = Disable::new();
+            params.ranges = self.ranges;
+            // SAFETY: see `open`; the object is used no more. An error cannot be reported here.
+            unsafe { (self.calls.functions.disable)(&mut params) };
+            self.ranges = std::ptr::null_mut();
+        }
+    }
+
+    /// Empties the image, and has the next kernels counted into it.
+    fn configure(&mut self) -> CounterResult<()> {
+        let image = self.image.as_mut_ptr().cast::<u8>();
+        let mut params = DataInitialize::new();
+        (params.ranges, params.bytes, params.image) = (self.ranges, self.image_bytes, image);
+        // SAFETY: see `open`; the image has the size that CUPTI asked for, and stays where it is until it is replaced.
+        let result = unsafe { (self.calls.functions.data_initialize)(&mut params) };
+        self.calls.check("cuptiRangeProfilerCounterDataImageInitialize", result)?;
+
+        let mut params = SetConfig::new();
+        params.ranges = self.ranges;
+        (params.config_bytes, params.config) = (self.metrics.config.len(), self.metrics.config.as_ptr());
+        (params.image_bytes, params.image) = (self.image_bytes, image);
+        (params.range, params.replay) = (AUTO_RANGE, KERNEL_REPLAY);
+        params.most_ranges = MOST_KERNELS;
+        (params.levels, params.least_level, params.target_level) = (1, 1, 1);
+        // SAFETY: see above.
+        let result = unsafe { (self.calls.functions.set_config)(&mut params) };
+        self.calls.check("cuptiRangeProfilerSetConfig", result)
+    }
+
+    /// Counts from now on. The context is current.
+    pub fn begin(&mut self) -> CounterResult<()> {
+        if self.counting.is_some() {
+            return Err(CounterError::Misuse("a part of the program is counted already on this device"));
+        }
+        if self.configure().is_err() {
+            // The profiler may want to be set up anew.
+            self.disable();
+            self.enable()?;
+            self.configure()?;
+        }
+        let mut params = Start::new();
+        params.ranges = self.ranges;
+        // SAFETY: see `open`.
+        let result = unsafe { (self.calls.functions.start)(&mut params) };
+        self.calls.check("cuptiRangeProfilerStart", result)?;
+        self.counting = Some(self.push());
+        Ok(())
+    }
+
+    /// Pushes a range, if that is not refused.
+    fn push(&mut self) -> bool {
+        if self.pushes {
+            let mut params = PushRange::new();
+            (params.ranges, params.name) = (self.ranges, c"kernels".as_ptr());
+            // SAFETY: see `open`.
+            self.pushes = unsafe { (self.calls.functions.push_range)(&mut params) } == status::SUCCESS;
+        }
+        self.pushes
+    }
+
+    /// Ends what was begun, and returns what was counted. The context is current.
+    pub fn end(&mut self) -> CounterResult<Counted> {
+        let is_complete = self.stop()?;
+        let mut params = Decode::new();
+        params.ranges = self.ranges;
+        // SAFETY: see `open`; CUPTI writes the image, to which nothing else refers.
+        let result = unsafe { (self.calls.functions.decode)(&mut params) };
+        self.calls.check("cuptiRangeProfilerDecodeData", result)?;
+        let dropped = params.dropped as u64;
+
+        let image = self.image.as_ptr().cast::<u8>();
+        let mut params = DataInfo::new();
+        (params.image, params.bytes) = (image, self.image_bytes);
+        // SAFETY: see `open`.
+        let result = unsafe { (self.calls.functions.data_info)(&mut params) };
+        self.calls.check("cuptiRangeProfilerGetCounterDataInfo", result)?;
+        if params.ranges > 0 && !is_complete {
+            let text = "CUPTI ended before it had run each kernel for each pass".to_owned();
+            return Err(CounterError::Cupti { call: "cuptiRangeProfilerStop", code: 0, text });
+        }
+        // SAFETY: the image has this many bytes.
+        let image = unsafe { std::slice::from_raw_parts(image, self.image_bytes) };
+        let kernels =
+            (0..params.ranges).map(|range| self.metrics.evaluate(image, range)).collect::<Result<_, _>>()?;
+        Ok(Counted { kernels, dropped })
+    }
+
+    /// Stops counting; whether all passes were made.
+    fn stop(&mut self) -> CounterResult<bool> {
+        let Some(pushed) = self.counting.take() else {
+            return Err(CounterError::Misuse("no part of the program is counted on this device"));
+        };
+        let popped = if pushed {
+            let mut params = PopRange::new();
+            params.ranges = self.ranges;
+            // SAFETY: see `open`.
+            unsafe { (self.calls.functions.pop_range)(&mut params) }
+        } else {
+            status::SUCCESS
+        };
+        let mut params = Stop::new();
+        params.ranges = self.ranges;
+        // SAFETY: see `open`.
+        let result = unsafe { (self.calls.functions.stop)(&mut params) };
+        self.calls.check("cuptiRangeProfilerStop", result)?;
+        self.calls.check("cuptiRangeProfilerPopRange", popped)?;
+        Ok(params.is_complete != 0)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.counting.is_some() {
+            // What was counted is not wanted.
+            let _ = self.stop();
+        }
+        self.disable();
+    }
+}
+
+/// Fails if the device, or how the system presents it, cannot be counted on.
+fn supported(calls: Calls, handle: i32) -> CounterResult<()> {
+    let mut params = DeviceSupported::new();
+    (params.device, params.api) = (handle, RANGE_PROFILING);
+    // SAFETY: see `Session::open`.
+    let result = unsafe { (calls.functions.device_supported)(&mut params) };
+    calls.check("cuptiProfilerDeviceSupported", result)?;
+    if params.is_supported == support::SUPPORTED {
+        return Ok(());
+    }
+    let is_off = |level: u32| level == support::UNSUPPORTED || level == support::DISABLED;
+    let obstacle = match &params {
+        of if is_off(of.architecture) => Obstacle::Architecture,
+        of if of.virtual_gpu == support::DISABLED => Obstacle::VirtualGpuDisabled,
+        of if is_off(of.virtual_gpu) => Obstacle::VirtualGpu,
+        of if is_off(of.confidential) => Obstacle::ConfidentialComputing,
+        of if is_off(of.mining) => Obstacle::MiningProcessor,
+        of if is_off(of.sli) => Obstacle::Sli,
+        of if is_off(of.wsl) => Obstacle::Wsl,
+        _ => Obstacle::Unknown,
+    };
+    Err(CounterError::Device { device: calls.device, obstacle })
+}
+
+/// The name of the device's chip.
+fn chip(calls: Calls) -> CounterResult<&'static CStr> {
+    let mut params = ChipName::new();
+    params.device = calls.device as usize;
+    // SAFETY: see `Session::open`.
+    let result = unsafe { (calls.functions.chip_name)(&mut params) };
+    calls.check("cuptiDeviceGetChipName", result)?;
+    if params.name.is_null() {
+        return Err(CounterError::Device { device: calls.device, obstacle: Obstacle::Unknown });
+    }
+    // SAFETY: a C string of the library's, which is never unloaded.
+    Ok(unsafe { CStr::from_ptr(params.name) })
+}
+
+/// What the device says of its counters; nothing where it does not.
+fn availability(calls: Calls, context: CUcontext) -> CounterResult<Vec<u8>> {
+    let mut params = Availability::new();
+    params.context = context;
+    // SAFETY: see `Session::open`; without an image its size is asked for.
+    let mut result = unsafe { (calls.functions.availability)(&mut params) };
+    let mut image = vec![0; if result == status::SUCCESS { params.image_size } else { 0 }];
+    if !image.is_empty() {
+        params.image = image.as_mut_ptr();
+        // SAFETY: see `Session::open`; the image has the size that CUPTI asked for.
+        result = unsafe { (calls.functions.availability)(&mut params) };
+    }
+    match calls.check("cuptiProfilerGetCounterAvailability", result) {
+        Ok(()) => Ok(image),
+        Err(CounterError::Cupti { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}

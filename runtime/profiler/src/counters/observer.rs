@@ -1,0 +1,290 @@
+//! [`CountingObserver`]: counts each operation by itself.
+//!
+//! CUPTI numbers kernels instead of naming them. So one operation of the process enqueues kernels at a time, between a begin and an
+//! end of its own, and what was counted in between is its own. Whoever would have to wait long, as a thread that waits for
+//! another one which waits for it, goes on uncounted, which is reported.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use warpsmith_core::Device;
+use warpsmith_core::driver::counters::{CounterError, CounterResult};
+use warpsmith_core::seam::{Ended, Observed, Observer, Operation, WeakDevice};
+use warpsmith_trace::counters::{CounterDevice, CounterReport};
+
+use super::source::Source;
+use super::tally::{Key, Tally, What};
+use crate::names;
+use crate::recording::address_of;
+
+/// How long an operation waits for another one that is counted.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A device: its driver and its ordinal there.
+type DeviceKey = (usize, u32);
+
+/// The counting of a process.
+pub(super) struct Counting {
+    source: Box<dyn Source>,
+    /// The devices that are counted on; all if there are none.
+    only: Vec<DeviceKey>,
+    /// Launches of a kernel that are counted.
+    launches: u64,
+    turn: Mutex<Turn>,
+    freed: Condvar,
+    devices: Mutex<HashMap<DeviceKey, Opened>>,
+    tally: Mutex<Tally>,
+}
+
+/// Who enqueues kernels.
+#[derive(Default)]
+struct Turn {
+    holder: Option<Holder>,
+    /// No operation is counted any more.
+    is_over: bool,
+}
+
+struct Holder {
+    /// The operation's number; 0 for the end of counting.
+    operation: u64,
+    thread: ThreadId,
+    /// What is counted, if it is.
+    counted: Option<Key>,
+}
+
+/// A device that was prepared, or why it was not.
+enum Opened {
+    Ready(WeakDevice),
+    Failed(String),
+}
+
+/// Whether an operation may enqueue kernels now.
+enum Entry {
+    Mine,
+    /// A part of an operation of this thread.
+    Nested,
+    TooLate,
+    Over,
+}
+
+/// Ends the turn that it stands for when it is dropped.
+pub(super) struct Held<'a>(&'a Counting);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key_of(device: &Device) -> DeviceKey {
+    // SAFETY: nothing is done with the driver but to compare its address.
+    let (driver, _) = unsafe { device.driver() };
+    (address_of(driver), device.id().ordinal())
+}
+
+impl Counting {
+    pub(super) fn new(source: Box<dyn Source>, only: Vec<Device>, launches: u64) -> Self {
+        Self {
+            source,
+            only: only.iter().map(key_of).collect(),
+            launches,
+            turn: Mutex::default(),
+            freed: Condvar::new(),
+            devices: Mutex::default(),
+            tally: Mutex::default(),
+        }
+    }
+
+    /// Prepares a device, once.
+    pub(super) fn open(&self, device: &Device) -> CounterResult<()> {
+        let mut devices = lock(&self.devices);
+        let key = key_of(device);
+        if devices.contains_key(&key) {
+            return Ok(());
+        }
+        let opened = self.source.open(device);
+        let kept = match &opened {
+            Ok(setup) => {
+                let properties = device.properties();
+                let about = CounterDevice {
+                    device: key.1,
+                    name: properties.name.clone(),
+                    chip: setup.chip.clone(),
+                    source: setup.source.clone(),
+                    bandwidth: properties.memory_bandwidth,
+                    passes: setup.passes as u64,
+                };
+                lock(&self.tally).add_device(about, setup.counters.clone());
+                Opened::Ready(device.downgrade())
+            }
+            Err(error) => Opened::Failed(error.to_string()),
+        };
+        devices.insert(key, kept);
+        opened.map(|_| ())
+    }
+
+    /// Waits for the operation that is being counted; none is counted afterwards.
+    pub(super) fn shut(&self) -> Held<'_> {
+        // A thread that does not end is not waited for.
+        self.enter(0);
+        lock(&self.turn).is_over = true;
+        Held(self)
+    }
+
+    /// Ends counting on the devices.
+    pub(super) fn close(&self) {
+        let devices = std::mem::take(&mut *lock(&self.devices));
+        for device in devices.into_values() {
+            if let Opened::Ready(device) = device
+                && let Some(device) = device.upgrade()
+            {
+                self.source.close(&device);
+            }
+        }
+    }
+
+    pub(super) fn report(&self) -> CounterReport {
+        lock(&self.tally).report()
+    }
+
+    /// Waits for the turn of an operation.
+    fn enter(&self, operation: u64) -> Entry {
+        let (me, begun) = (thread::current().id(), Instant::now());
+        let mut turn = lock(&self.turn);
+        loop {
+            match &turn.holder {
+                _ if turn.is_over => return Entry::Over,
+                None => break,
+                Some(holder) if holder.thread == me => return Entry::Nested,
+                Some(_) => {}
+            }
+            let Some(left) = LONGEST_WAIT.checked_sub(begun.elapsed()) else { return Entry::TooLate };
+            turn = self.freed.wait_timeout(turn, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        turn.holder = Some(Holder { operation, thread: me, counted: None });
+        Entry::Mine
+    }
+
+    /// What is counted of an operation, if it is its turn and it is counted.
+    fn counted(&self, operation: u64) -> Option<Key> {
+        let mut turn = lock(&self.turn);
+        turn.holder.as_mut().filter(|holder| holder.operation == operation)?.counted.take()
+    }
+
+    /// Ends the turn of an operation, if it is its turn.
+    fn leave(&self, operation: u64) {
+        let mut turn = lock(&self.turn);
+        if turn.holder.as_ref().is_some_and(|holder| holder.operation == operation) {
+            turn.holder = None;
+            drop(turn);
+            self.freed.notify_all();
+        }
+    }
+
+    /// Begins to count an operation, whose turn it is; why not, if it is not counted.
+    fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
+        if lock(&self.tally).counted(key) >= self.launches {
+            return Err(format!("over the limit of {} launches of a kernel", self.launches));
+        }
+        self.prepared(device)?;
+        match self.source.begin(device) {
+            // The device was closed and opened again meanwhile.
+            Err(CounterError::Misuse(_)) => {
+                lock(&self.devices).remove(&key_of(device));
+                self.prepared(device)?;
+                self.source.begin(device).map_err(|error| error.to_string())
+            }
+            begun => begun.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Prepares a device unless it is; why it cannot be, also if that was found out before.
+    fn prepared(&self, device: &Device) -> Result<(), String> {
+        self.open(device).map_err(|error| error.to_string())?;
+        match lock(&self.devices).get(&key_of(device)) {
+            Some(Opened::Failed(error)) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.leave(0);
+    }
+}
+
+/// See the [module's documentation](self).
+pub(super) struct CountingObserver(pub(super) Arc<Counting>);
+
+impl CountingObserver {
+    /// What an operation enqueues, if that is kernels that run, on a device that is counted on.
+    fn key(&self, observed: &Observed<'_>) -> Option<Key> {
+        if observed.stream.is_some_and(|stream| stream.is_capturing) {
+            return None;
+        }
+        let device = key_of(observed.device);
+        if !self.0.only.is_empty() && !self.0.only.contains(&device) {
+            return None;
+        }
+        let line = observed.site.map(names::line);
+        let mut symbol = None;
+        let (what, name) = match observed.operation {
+            Operation::Launch { spec, .. } => {
+                symbol = Some(spec.symbol);
+                (What::Kernel, names::kernel(spec))
+            }
+            Operation::GraphLaunch { .. } => {
+                let name =
+                    line.as_ref().map_or("graph".to_owned(), |line| format!("graph launched at {line}"));
+                (What::Several, name)
+            }
+            Operation::Extension { name } => (What::Several, name.to_owned()),
+            _ => return None,
+        };
+        Some(Key { device: device.1, what, name, symbol, line })
+    }
+}
+
+impl Observer for CountingObserver {
+    fn begin(&self, observed: &Observed<'_>) {
+        let counting = &*self.0;
+        let Some(key) = self.key(observed) else { return };
+        match counting.enter(observed.id) {
+            Entry::Mine => {}
+            Entry::Nested | Entry::Over => return,
+            Entry::TooLate => {
+                let reason = "another operation was counted at the same time for more than 10 s";
+                return lock(&counting.tally).leave_out(&key, reason);
+            }
+        }
+        match counting.begin(observed.device, &key) {
+            Ok(()) => {
+                if let Some(holder) = &mut lock(&counting.turn).holder {
+                    holder.counted = Some(key);
+                }
+            }
+            Err(reason) => lock(&counting.tally).leave_out(&key, &reason),
+        }
+    }
+
+    fn end(&self, observed: &Observed<'_>, ended: Ended) {
+        let counting = &*self.0;
+        if let Some(key) = counting.counted(observed.id) {
+            let counted = counting.source.end(observed.device);
+            let mut tally = lock(&counting.tally);
+            match counted {
+                _ if !ended.succeeded => tally.leave_out(&key, "the call failed"),
+                Ok(counted) => tally.add(&key, &counted),
+                Err(error) => tally.leave_out(&key, &error.to_string()),
+            }
+        }
+        counting.leave(observed.id);
+    }
+}
+
+impl std::fmt::Debug for Counting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counting")
+    }
+}

@@ -1,0 +1,204 @@
+//! [`Graphs`]: where the nodes of launched graphs were captured or added.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use foldhash::{HashMap, HashSet};
+use warpsmith_core::seam::{GraphNodes, GraphWork};
+
+use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
+use super::{Joiner, ORIGINS, Origin};
+use crate::recording::Recording;
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    /// Where operations captured or added work.
+    captured: HashMap<u64, Place>,
+    /// The operations, the oldest first.
+    known: VecDeque<u64>,
+    /// The lists of nodes, by their numbers.
+    lists: HashMap<u64, List>,
+    /// The nodes of all of them.
+    nodes: usize,
+    /// Records of nodes that were captured before the recording.
+    early: u64,
+    /// Those of which nothing saw the capture.
+    unseen: u64,
+    /// Those that do not fit what was captured.
+    unfit: u64,
+}
+
+/// The nodes that all lists may have; those that were not used for longest are forgotten.
+const MOST_NODES: usize = 1 << 20;
+
+/// The nodes of an executable.
+#[derive(Debug)]
+struct List {
+    given: Arc<GraphNodes>,
+    /// `None` before the first record of a node.
+    nodes: Option<Nodes>,
+    /// The round in which it was used last.
+    used: u64,
+}
+
+impl Graphs {
+    /// Adds lists; says whether others were forgotten.
+    fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
+        for given in lists {
+            let (id, count) = (given.id, given.nodes.len());
+            if let Entry::Vacant(new) = self.lists.entry(id) {
+                new.insert(List { given, nodes: None, used: round });
+                self.nodes += count;
+            }
+        }
+        if self.nodes <= most {
+            return false;
+        }
+        let mut by_use: Vec<(u64, u64)> = self.lists.iter().map(|(id, list)| (list.used, *id)).collect();
+        by_use.sort_unstable();
+        // Half of them, so that this is rare; none that a record may be of which comes with this round's.
+        for (_, id) in by_use.into_iter().take_while(|(used, _)| *used < round) {
+            if self.nodes <= most / 2 {
+                break;
+            }
+            self.nodes -= self.lists.remove(&id).map_or(0, |list| list.given.nodes.len());
+        }
+        true
+    }
+
+    /// An operation captured or added work.
+    pub(super) fn captured(&mut self, operation: u64, place: Place) {
+        if self.captured.insert(operation, place).is_none() {
+            self.known.push_back(operation);
+        }
+        if self.known.len() > ORIGINS
+            && let Some(oldest) = self.known.pop_front()
+        {
+            self.captured.remove(&oldest);
+        }
+    }
+
+    /// What is to be said of nodes whose place is not known.
+    pub(super) fn facts(&self) -> Vec<(String, String)> {
+        let causes = [
+            (self.early, "captured before the recording: range of the launch, line of the capture"),
+            (self.unseen, "captured by code that is not recorded: range and line of the launch"),
+            (
+                self.unfit,
+                "not identified, as they do not fit what was captured: range and line of the launch",
+            ),
+        ];
+        let known = causes.into_iter().filter(|(count, _)| *count > 0);
+        let texts: Vec<String> = known.map(|(count, cause)| format!("{count} {cause}")).collect();
+        if texts.is_empty() {
+            Vec::new()
+        } else {
+            vec![("records of graph nodes".to_owned(), texts.join("; "))]
+        }
+    }
+}
+
+impl Joiner {
+    /// Takes the lists of executables that were launched.
+    pub(super) fn take_lists(&mut self, recording: &Recording) {
+        if self.graphs.add(recording.take_nodes(), self.round, MOST_NODES) {
+            recording.forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The lists among these of which operations have no records yet.
+    pub(super) fn incomplete_lists(&self, lists: &[u64]) -> HashSet<u64> {
+        let is_known = |operation: u64| operation == 0 || self.graphs.captured.contains_key(&operation);
+        let is_incomplete = |id: &&u64| {
+            let new = self.graphs.lists.get(id).filter(|list| list.nodes.is_none());
+            new.is_some_and(|list| !list.given.nodes.iter().all(|node| is_known(node.operation)))
+        };
+        lists.iter().filter(is_incomplete).copied().collect()
+    }
+
+    /// Notes a record of a node of an executable with these nodes.
+    pub(super) fn see_node(&mut self, recording: &Recording, list: u64, node: u64, seen: Seen) {
+        let Some(known) = self.graphs.lists.get_mut(&list) else { return };
+        known.used = self.round;
+        if let Some(nodes) = &mut known.nodes {
+            return nodes.see(node, seen);
+        }
+        let given = Arc::clone(&known.given);
+        let mut nodes = self.nodes_of(recording, &given);
+        nodes.see(node, seen);
+        if let Some(known) = self.graphs.lists.get_mut(&list) {
+            known.nodes = Some(nodes);
+        }
+    }
+
+    fn nodes_of(&mut self, recording: &Recording, given: &GraphNodes) -> Nodes {
+        let entries = given.nodes.iter().map(|node| {
+            let work = match node.work {
+                GraphWork::Kernel(symbol) => Work::Kernel(recording.intern(symbol)),
+                GraphWork::Copy => Work::Copy,
+                GraphWork::Memset => Work::Memset,
+                GraphWork::Nothing => Work::Nothing,
+                GraphWork::Unknown => Work::Unknown,
+            };
+            // An operation from before the recording, or whose record was dropped, has its line alone.
+            let place = self.graphs.captured.get(&node.operation).copied();
+            let place = place.or_else(|| {
+                let line = self.line(node.site);
+                (!line.is_none()).then_some(Place { line, range: None })
+            });
+            NodeEntry { part: node.part, number: node.number, work, place }
+        });
+        Nodes::new(given.graph, entries.collect())
+    }
+
+    /// Where the work of a node was captured, which was launched at `origin`.
+    pub(super) fn node_origin(&mut self, origin: Origin, node: u64) -> Origin {
+        let nodes = self.graphs.lists.get_mut(&origin.nodes).and_then(|list| list.nodes.as_mut());
+        let found = nodes.map_or(Found::Unseen, |nodes| nodes.find(node));
+        match found {
+            // Outside of ranges it was captured for the range in which it is launched.
+            Found::At(Place { line, range: Some(0) }) => return Origin { line, ..origin },
+            Found::At(Place { line, range: Some(range) }) => return Origin { line, range, ..origin },
+            Found::At(Place { line, range: None }) => {
+                self.graphs.early += 1;
+                return Origin { line, ..origin };
+            }
+            Found::Unseen => self.graphs.unseen += 1,
+            Found::Unfit => self.graphs.unfit += 1,
+        }
+        origin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(id: u64, nodes: usize) -> Arc<GraphNodes> {
+        let node = warpsmith_core::seam::GraphNode {
+            part: 0,
+            number: None,
+            work: GraphWork::Copy,
+            operation: 0,
+            site: None,
+        };
+        Arc::new(GraphNodes { id, graph: None, nodes: vec![node; nodes] })
+    }
+
+    #[test]
+    fn lists_that_are_not_used_make_room() {
+        let mut graphs = Graphs::default();
+        assert!(!graphs.add(vec![list(1, 40), list(2, 40)], 1, 100));
+        graphs.lists.get_mut(&1).unwrap().used = 2;
+        assert!(!graphs.add(vec![list(1, 40), list(3, 20)], 2, 100), "one is there already");
+        assert!(graphs.add(vec![list(4, 1)], 3, 100));
+        let mut kept: Vec<u64> = graphs.lists.keys().copied().collect();
+        kept.sort();
+        assert_eq!((kept, graphs.nodes), (vec![3, 4], 21));
+        assert!(graphs.add(vec![list(5, 500)], 4, 100));
+        assert!(graphs.lists.contains_key(&5), "what is used now stays");
+    }
+}

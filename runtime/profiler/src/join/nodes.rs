@@ -1,0 +1,387 @@
+//! [`Nodes`]: which node of an executable a record is of.
+//!
+//! The runtime lists the nodes of an executable with the numbers that the driver gave their originals; the executable's own
+//! nodes have others. What is known of these is that the lower half is kept, and that the upper half is that of the graph, or
+//! of one within ([`activity_node`](warpsmith_core::driver::activity::ActivityDriver::activity_node)). A driver may not keep to
+//! that, and where CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what
+//! the nodes do: nodes of one upper half are those of a part of the list if each has an entry there with the same work. If
+//! none fits by numbers, the order is tried, once all nodes were seen. If nothing fits, or if parts fit that were captured in
+//! different places, it is not known where the nodes were captured: no place is better than a wrong one.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry as MapEntry;
+
+use foldhash::{HashMap, HashSet};
+use warpsmith_trace::Name;
+
+/// What a record shows of the work of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// A kernel with this symbol.
+    Kernel(Name),
+    Copy,
+    Memset,
+}
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Kernel(Name),
+    Copy,
+    Memset,
+    /// It has no record.
+    Nothing,
+    Unknown,
+}
+
+/// Where a node was captured or added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    pub(crate) line: Name,
+    /// 0 for none; `None` if that was before the recording.
+    pub(crate) range: Option<u64>,
+}
+
+/// A node of a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// 0 for the graph itself.
+    pub(crate) part: u32,
+    /// The number of the original.
+    pub(crate) number: Option<u64>,
+    pub(crate) work: Work,
+    /// `None` where nothing saw it captured.
+    pub(crate) place: Option<Place>,
+}
+
+/// The answer for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    At(Place),
+    /// Nothing saw the node captured.
+    Unseen,
+    /// The nodes in the records are not those of the list.
+    Unfit,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    /// The executable's number in records.
+    graph: Option<u32>,
+    entries: Vec<Entry>,
+    /// The kernels in the list.
+    symbols: HashSet<Name>,
+    /// What was seen, by the upper half of the numbers.
+    groups: HashMap<u32, Group>,
+}
+
+/// Nodes with the same upper half.
+#[derive(Debug, Default)]
+struct Group {
+    /// By the lower half.
+    seen: HashMap<u32, Seen>,
+    /// One number was seen with different work.
+    is_broken: bool,
+    /// Whether more was seen than the answers are of.
+    is_new: bool,
+    found: HashMap<u32, Found>,
+}
+
+fn halves(node: u64) -> (u32, u32) {
+    ((node >> 32) as u32, node as u32)
+}
+
+impl Nodes {
+    pub(crate) fn new(graph: Option<u32>, entries: Vec<Entry>) -> Self {
+        let symbols = entries.iter().filter_map(|entry| match entry.work {
+            Work::Kernel(symbol) => Some(symbol),
+            _ => None,
+        });
+        Self { graph, symbols: symbols.collect(), entries, groups: HashMap::default() }
+    }
+
+    /// Notes a record.
+    pub(crate) fn see(&mut self, node: u64, seen: Seen) {
+        let (upper, lower) = halves(node);
+        let group = self.groups.entry(upper).or_default();
+        match group.seen.entry(lower) {
+            MapEntry::Vacant(new) => {
+                new.insert(seen);
+                group.is_new = true;
+            }
+            MapEntry::Occupied(before) if *before.get() != seen && !group.is_broken => {
+                (group.is_broken, group.is_new) = (true, true);
+            }
+            MapEntry::Occupied(_) => {}
+        }
+    }
+
+    /// The answer for a node that was [seen](Self::see).
+    pub(crate) fn find(&mut self, node: u64) -> Found {
+        let (upper, lower) = halves(node);
+        let Some(group) = self.groups.get_mut(&upper) else { return Found::Unfit };
+        if !group.is_new {
+            return group.found.get(&lower).copied().unwrap_or(Found::Unfit);
+        }
+        let mut group = std::mem::take(group);
+        group.is_new = false;
+        group.found = if group.is_broken { HashMap::default() } else { self.fit(upper, &group.seen) };
+        let found = group.found.get(&lower).copied();
+        self.groups.insert(upper, group);
+        found.unwrap_or(Found::Unfit)
+    }
+
+    /// The answers for all nodes of one upper half; none if nothing fits.
+    fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
+        let parts = self.parts(upper);
+        let by_number: Vec<_> = parts.iter().filter_map(|part| self.by_number(part, seen)).collect();
+        if !by_number.is_empty() {
+            return agreed(&by_number);
+        }
+        let by_order: Vec<_> = parts.iter().filter_map(|part| self.by_order(part, seen)).collect();
+        agreed(&by_order)
+    }
+
+    /// The parts of the list that nodes of an upper half may be.
+    fn parts(&self, upper: u32) -> Vec<Vec<&Entry>> {
+        if upper == 0 {
+            return vec![self.entries.iter().collect()];
+        }
+        let mut parts: BTreeMap<u32, Vec<&Entry>> = BTreeMap::new();
+        for entry in &self.entries {
+            let may_be = self.graph.is_none_or(|graph| (graph == upper) == (entry.part == 0));
+            if may_be {
+                parts.entry(entry.part).or_default().push(entry);
+            }
+        }
+        parts.into_values().collect()
+    }
+
+    /// Each node is the entry with its number.
+    fn by_number(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
+        let mut numbered: HashMap<u32, &Entry> = HashMap::default();
+        for entry in part {
+            if numbered.insert(halves(entry.number?).1, entry).is_some() {
+                return None;
+            }
+        }
+        let fits = seen.iter().map(|(lower, seen)| {
+            let entry = numbered.get(lower).filter(|entry| self.is(entry.work, *seen))?;
+            Some((*lower, found(entry)))
+        });
+        fits.collect()
+    }
+
+    /// The entries are in the order of the nodes, all of which were seen.
+    fn by_order(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
+        let entries: Vec<&Entry> = part.iter().copied().filter(|entry| entry.work != Work::Nothing).collect();
+        if entries.len() != seen.len() {
+            return None;
+        }
+        let mut seen: Vec<(u32, Seen)> = seen.iter().map(|(lower, seen)| (*lower, *seen)).collect();
+        seen.sort_unstable_by_key(|(lower, _)| *lower);
+        let pairs = seen.into_iter().zip(entries);
+        pairs.map(|((lower, seen), entry)| self.is(entry.work, seen).then(|| (lower, found(entry)))).collect()
+    }
+
+    /// Whether a node that does this has such records. The driver may do copies and memsets by kernels of its own.
+    fn is(&self, work: Work, seen: Seen) -> bool {
+        match (work, seen) {
+            (Work::Unknown, _) | (Work::Copy, Seen::Copy) | (Work::Memset, Seen::Memset) => true,
+            (Work::Kernel(symbol), Seen::Kernel(seen)) => symbol == seen,
+            (Work::Copy | Work::Memset, Seen::Kernel(seen)) => !self.symbols.contains(&seen),
+            _ => false,
+        }
+    }
+}
+
+fn found(entry: &Entry) -> Found {
+    entry.place.map_or(Found::Unseen, Found::At)
+}
+
+/// What all say; where they disagree, nothing fits.
+fn agreed(fits: &[Vec<(u32, Found)>]) -> HashMap<u32, Found> {
+    let mut agreed: HashMap<u32, Found> = HashMap::default();
+    for (lower, found) in fits.iter().flatten() {
+        let known = agreed.entry(*lower).or_insert(*found);
+        if known != found {
+            *known = Found::Unfit;
+        }
+    }
+    agreed
+}
+
+#[cfg(test)]
+mod tests {
+    use warpsmith_trace::Names;
+
+    use super::*;
+
+    /// The kernels of the tests.
+    fn kernels<const N: usize>() -> [Name; N] {
+        let mut names = Names::default();
+        std::array::from_fn(|at| names.intern(&format!("kernel {at}")))
+    }
+
+    /// A place whose range has this number.
+    fn place(range: u64) -> Place {
+        Place { line: Name::NONE, range: Some(range) }
+    }
+
+    /// Entries of a part whose numbers are 100, 101 and so on, and whose ranges begin with `range`.
+    fn part(part: u32, range: u64, work: &[Work]) -> Vec<Entry> {
+        let entry = |(at, work): (usize, &Work)| Entry {
+            part,
+            number: Some(77 << 32 | (100 + at as u64)),
+            work: *work,
+            place: Some(place(range + at as u64)),
+        };
+        work.iter().enumerate().map(entry).collect()
+    }
+
+    fn without_numbers(mut entries: Vec<Entry>) -> Vec<Entry> {
+        entries.iter_mut().for_each(|entry| entry.number = None);
+        entries
+    }
+
+    fn number(graph: u64, node: u64) -> u64 {
+        graph << 32 | node
+    }
+
+    /// The answers for nodes, all of which are seen first.
+    fn answers(nodes: &mut Nodes, seen: &[(u64, Seen)]) -> Vec<Found> {
+        seen.iter().for_each(|(node, seen)| nodes.see(*node, *seen));
+        seen.iter().map(|(node, _)| nodes.find(*node)).collect()
+    }
+
+    fn at<const N: usize>(ranges: [u64; N]) -> Vec<Found> {
+        ranges.map(|range| Found::At(place(range))).to_vec()
+    }
+
+    #[test]
+    fn nodes_keep_the_lower_half_of_their_numbers() {
+        let [a, b] = kernels();
+        let entries = part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Memset]);
+        let mut nodes = Nodes::new(Some(9), entries);
+        // Not all nodes need to be seen.
+        let seen = [(number(9, 103), Seen::Memset), (number(9, 100), Seen::Kernel(a))];
+        assert_eq!(answers(&mut nodes, &seen), at([4, 1]));
+        assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(b))]), at([3]));
+    }
+
+    #[test]
+    fn numbers_decide_between_equal_nodes() {
+        let [a] = kernels();
+        let mut entries = part(0, 1, &[Work::Kernel(a); 3]);
+        entries.reverse();
+        let mut nodes = Nodes::new(None, entries);
+        let seen = [100, 101, 102].map(|node| (number(9, node), Seen::Kernel(a)));
+        assert_eq!(answers(&mut nodes, &seen), at([1, 2, 3]));
+    }
+
+    #[test]
+    fn other_numbers_in_the_same_order_are_recognised() {
+        let [a, b] = kernels();
+        let work = [Work::Kernel(a), Work::Nothing, Work::Kernel(b), Work::Unknown];
+        let seen = [(3, Seen::Kernel(a)), (5, Seen::Kernel(b)), (8, Seen::Copy)];
+        let seen = seen.map(|(node, seen)| (number(9, node), seen));
+        for entries in [part(0, 1, &work), without_numbers(part(0, 1, &work))] {
+            let mut nodes = Nodes::new(Some(9), entries);
+            // The order says nothing before all were seen.
+            assert_eq!(answers(&mut nodes, &seen[..2]), [Found::Unfit; 2]);
+            assert_eq!(answers(&mut nodes, &seen), at([1, 3, 4]));
+        }
+    }
+
+    #[test]
+    fn another_kernel_than_captured_has_no_place() {
+        let [a, b] = kernels();
+        for entries in [
+            part(0, 1, &[Work::Kernel(a), Work::Kernel(b)]),
+            without_numbers(part(0, 1, &[Work::Kernel(a), Work::Kernel(b)])),
+        ] {
+            let mut nodes = Nodes::new(Some(9), entries);
+            let swapped = [(number(9, 100), Seen::Kernel(b)), (number(9, 101), Seen::Kernel(a))];
+            assert_eq!(answers(&mut nodes, &swapped), [Found::Unfit; 2]);
+        }
+    }
+
+    #[test]
+    fn more_nodes_than_captured_have_no_place() {
+        let [a] = kernels();
+        let mut nodes = Nodes::new(Some(9), part(0, 1, &[Work::Kernel(a); 2]));
+        let seen = [100, 101, 102].map(|node| (number(9, node), Seen::Kernel(a)));
+        assert_eq!(answers(&mut nodes, &seen), [Found::Unfit; 3]);
+    }
+
+    #[test]
+    fn a_number_with_changing_work_has_no_place() {
+        let [a] = kernels();
+        let mut nodes = Nodes::new(Some(9), part(0, 1, &[Work::Unknown, Work::Unknown]));
+        assert_eq!(answers(&mut nodes, &[(number(9, 100), Seen::Copy)]), at([1]));
+        assert_eq!(answers(&mut nodes, &[(number(9, 100), Seen::Kernel(a))]), [Found::Unfit]);
+    }
+
+    #[test]
+    fn copies_may_run_as_kernels_of_the_driver() {
+        let [a, internal] = kernels();
+        let mut nodes = Nodes::new(Some(9), part(0, 1, &[Work::Kernel(a), Work::Copy]));
+        let seen = [(number(9, 100), Seen::Kernel(a)), (number(9, 101), Seen::Kernel(internal))];
+        assert_eq!(answers(&mut nodes, &seen), at([1, 2]));
+        let mut nodes = Nodes::new(Some(9), part(0, 1, &[Work::Kernel(a), Work::Copy]));
+        let seen = [(number(9, 100), Seen::Kernel(a)), (number(9, 101), Seen::Kernel(a))];
+        assert_eq!(answers(&mut nodes, &seen), [Found::Unfit; 2]);
+    }
+
+    #[test]
+    fn graphs_within_are_found_by_what_they_do() {
+        let [a, b] = kernels();
+        let entries = [
+            part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Nothing]),
+            part(1, 11, &[Work::Kernel(a), Work::Kernel(b)]),
+            part(2, 21, &[Work::Kernel(a), Work::Kernel(a)]),
+        ];
+        let mut nodes = Nodes::new(Some(9), entries.concat());
+        let seen = [
+            (number(9, 100), Seen::Kernel(a)),
+            (number(12, 100), Seen::Kernel(a)),
+            (number(12, 101), Seen::Kernel(a)),
+            (number(13, 100), Seen::Kernel(a)),
+            (number(13, 101), Seen::Kernel(b)),
+        ];
+        assert_eq!(answers(&mut nodes, &seen), at([1, 21, 22, 11, 12]));
+    }
+
+    #[test]
+    fn equal_graphs_within_agree_or_have_no_place() {
+        let [a] = kernels();
+        let once = |of: u32, range| part(of, range, &[Work::Kernel(a)]);
+        let root = part(0, 1, &[Work::Nothing]);
+        let seen = [(number(12, 100), Seen::Kernel(a)), (number(13, 100), Seen::Kernel(a))];
+        // The same child twice.
+        let mut nodes = Nodes::new(Some(9), [root.clone(), once(1, 11), once(2, 11)].concat());
+        assert_eq!(answers(&mut nodes, &seen), at([11, 11]));
+        let mut nodes = Nodes::new(Some(9), [root, once(1, 11), once(2, 21)].concat());
+        assert_eq!(answers(&mut nodes, &seen), [Found::Unfit; 2]);
+    }
+
+    #[test]
+    fn nodes_that_nothing_saw_captured_are_known_as_such() {
+        let mut entries = part(0, 1, &[Work::Unknown, Work::Copy]);
+        entries[0].place = None;
+        let mut nodes = Nodes::new(Some(9), entries);
+        let seen = [(number(9, 100), Seen::Memset), (number(9, 101), Seen::Copy)];
+        assert_eq!(answers(&mut nodes, &seen), [Found::Unseen, Found::At(place(2))]);
+    }
+
+    #[test]
+    fn numbers_without_an_upper_half_are_of_all_parts() {
+        let mut entries = [part(0, 1, &[Work::Copy]), part(1, 11, &[Work::Copy])].concat();
+        for (at, entry) in entries.iter_mut().enumerate() {
+            entry.number = Some(5 + at as u64);
+        }
+        let mut nodes = Nodes::new(Some(9), entries);
+        assert_eq!(answers(&mut nodes, &[(6, Seen::Copy), (5, Seen::Copy)]), at([11, 1]));
+    }
+}
