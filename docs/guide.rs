@@ -31,6 +31,7 @@ pages! {
     porting_from_cuda = "porting-from-cuda.md";
     porting_from_cudarc = "porting-from-cudarc.md";
     porting_from_rust_cuda = "porting-from-rust-cuda.md";
+    several_gpus = "several-gpus.md";
     streams = "streams.md";
     structs_and_math = "guide/structs-and-math.md";
     testing = "guide/testing.md";

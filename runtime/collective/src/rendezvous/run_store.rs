@@ -148,21 +148,20 @@ impl Store for RunStore {
 /// Serves at the first address of a host that is one of this machine.
 fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -> Result<StoreServer> {
     let failed = |source| Error::Listen { address: address.to_owned(), source };
-    let mut targets = resolve(address, deadline).map_err(failed)?;
-    // Many systems give their own name an address that others cannot reach.
+    let targets = resolve(address, deadline).map_err(failed)?;
+    // Many systems give their own name an address of the loopback interface, which other hosts cannot reach.
     let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
-    if is_name && targets.iter().all(|target| target.ip().is_loopback()) {
-        let outward = targets.first().and_then(|target| outward(target.port()));
-        targets.splice(0..0, outward);
-    }
+    let is_inward = is_name && targets.iter().all(|target| target.ip().is_loopback());
+    let outward = if is_inward { targets.first().and_then(|target| outward(target.port())) } else { None };
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for target in targets {
-        match StoreServer::start(target, options.clone()) {
+        let both: Vec<SocketAddr> = [target].into_iter().chain(outward).collect();
+        match StoreServer::start_at(&both, options.clone()) {
             Ok(server) => return Ok(server),
             Err(Error::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable => {
+                let here = crate::machine::name();
                 let why = format!(
-                    "{target} is not an address of this host, {}: run rank 0 on the host that is named",
-                    crate::machine::name()
+                    "{target} is not an address of this host, {here}: run rank 0 on the host that is named"
                 );
                 last = io::Error::new(io::ErrorKind::AddrNotAvailable, why);
             }

@@ -1,6 +1,6 @@
 //! The server of a store: a thread that owns the sockets.
 //!
-//! Guarantees: it listens on one address of this machine, never on all; a connection that sends what it should not, stays in
+//! Guarantees: it listens on the addresses that it is given, never on all of the machine; a connection that sends what it should not, stays in
 //! the middle of a request or does not read is closed, and the others go on; nothing waits for a connection.
 
 use std::collections::HashMap;
@@ -26,9 +26,8 @@ const TURN: usize = 16 * CHUNK;
 /// What unfinished requests of all connections take at the most, in bytes.
 const MOST_UNFINISHED: usize = 256 << 20;
 
-const LISTENER: mio::Token = mio::Token(0);
-const STOP: mio::Token = mio::Token(1);
-const FIRST_CLIENT: Client = 2;
+/// Listeners, then clients, come after it.
+const STOP: mio::Token = mio::Token(0);
 
 /// How a server serves.
 #[derive(Debug, Clone)]
@@ -61,23 +60,35 @@ impl StoreServer {
     /// [`Error::Listen`]: the port is in use, the address is not one of this machine, or it stands for all of them, from
     /// which networks could reach the store that are not meant to.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
-        let failed = |source| Error::Listen { address: address.to_string(), source };
-        if address.ip().is_unspecified() {
-            let why = "this stands for every network of the machine; give the address of one";
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
-        }
-        let mut listener = TcpListener::bind(address).map_err(failed)?;
+        Self::start_at(&[address], options)
+    }
+
+    /// Listens on several addresses, of which the first is its own.
+    pub(crate) fn start_at(addresses: &[SocketAddr], options: ServerOptions) -> Result<Self> {
+        let shown = || addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let failed = |source| Error::Listen { address: shown(), source };
         let poll = Poll::new().map_err(failed)?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(failed)?;
+        let mut listeners = Vec::new();
+        for (number, address) in addresses.iter().enumerate() {
+            if address.ip().is_unspecified() {
+                let why = "this stands for every network of the machine; give the address of one";
+                return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, why)));
+            }
+            let mut listener = TcpListener::bind(*address).map_err(failed)?;
+            let token = mio::Token(STOP.0 + 1 + number);
+            poll.registry().register(&mut listener, token, Interest::READABLE).map_err(failed)?;
+            listeners.push(listener);
+        }
+        let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let address = listeners.first().ok_or_else(none).and_then(TcpListener::local_addr).map_err(failed)?;
         let stop = Waker::new(poll.registry(), STOP).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
         let serving = Serving {
             poll,
-            listener,
+            next: STOP.0 + 1 + listeners.len(),
+            listeners,
             hub: Hub::new(options.token),
             most_connections: options.most_connections,
             connections: HashMap::new(),
-            next: FIRST_CLIENT,
             again: Vec::new(),
             accept_at: None,
             unfinished: 0,
@@ -106,7 +117,7 @@ impl Drop for StoreServer {
 
 struct Serving {
     poll: Poll,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     hub: Hub,
     most_connections: usize,
     connections: HashMap<Client, Connection>,
@@ -144,8 +155,8 @@ impl Serving {
             }
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accept(),
                     STOP => return,
+                    mio::Token(number) if number <= self.listeners.len() => self.accept(),
                     mio::Token(client) => {
                         self.read(client);
                         self.write(client);
@@ -174,8 +185,14 @@ impl Serving {
 
     fn accept(&mut self) {
         self.accept_at = None;
+        for listener in 0..self.listeners.len() {
+            self.accept_from(listener);
+        }
+    }
+
+    fn accept_from(&mut self, listener: usize) {
         loop {
-            let mut stream = match self.listener.accept() {
+            let mut stream = match self.listeners[listener].accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
