@@ -140,8 +140,8 @@ fn join(
 ) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
     let rank = meeting.launch.rank;
     let joined = Joining { meeting, met, this, deadline }.join(id, member);
-    let last = Instant::now() + LAST_WORD;
     if let Err(error) = &joined {
+        let last = Instant::now() + LAST_WORD;
         let reason = match error {
             Error::Init { reason, .. } => reason.clone(),
             other => other.to_string(),
@@ -149,8 +149,6 @@ fn join(
         // Who cannot read it, ends at the deadline.
         let _ = met.store().set(BROKEN, format!("rank {rank}: {reason}").as_bytes(), last);
     }
-    // All have read it, or need it no more.
-    let _ = met.store().delete(&card_key(rank), last);
     joined
 }
 
@@ -207,12 +205,34 @@ impl Joining<'_> {
             let started = thread.spawn(move || super::read(&weak, &member, other, socket));
             started.map_err(|error| meeting.error(format!("cannot start a thread: {error}")))?;
         }
-        let init = Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
-        mesh.compare(&init, self.deadline).map_err(|stop| match stop {
-            Stop::Failed(failure) => meeting.error(failure.to_string()),
-            Stop::Deadline => meeting.error(format!("not all ranks were ready within {:?}", meeting.timeout)),
-        })?;
+        self.wait_for_all(&mesh, &cards)?;
+        // All have read it.
+        let _ = self.met.store().delete(&card_key(rank), Instant::now() + LAST_WORD);
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
+    }
+
+    /// Waits until all ranks have connected to all.
+    fn wait_for_all(&self, mesh: &Mesh, cards: &[Card]) -> Result<()> {
+        let meeting = self.meeting;
+        let late = || meeting.error(format!("not all ranks were ready within {:?}", meeting.timeout));
+        let failed = |stop| match stop {
+            Stop::Failed(failure) => meeting.error(failure.to_string()),
+            Stop::Deadline => late(),
+        };
+        let init = Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
+        mesh.announce(&init, self.deadline).map_err(failed)?;
+        for rank in mesh.others() {
+            loop {
+                match mesh.hear(rank, &init, Instant::now() + LOOK) {
+                    Ok(()) => break,
+                    Err(Stop::Deadline) if Instant::now() < self.deadline => {
+                        self.check_others(cards.iter().enumerate())?;
+                    }
+                    Err(stop) => return Err(failed(stop)),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A socket to each rank of another process.
