@@ -84,7 +84,26 @@ const LAYERS: &[(&str, &[&str])] = &[
             "environment",
         ],
     ),
-    ("runtime/collective", &["rendezvous_error", "error", "machine", "store", "launch", "rendezvous"]),
+    (
+        "runtime/collective",
+        &[
+            "fingerprint",
+            "failure",
+            "rendezvous_error",
+            "error",
+            "machine",
+            "store",
+            "launch",
+            "rendezvous",
+            "element",
+            "recorder",
+            "work",
+            "mesh",
+            "backend",
+            "host",
+            "communicator",
+        ],
+    ),
     (
         "runtime/libraries",
         &[

@@ -5,15 +5,33 @@
 //! | rank and number of ranks, from the engine that started the process | [`Launch`] |
 //! | values that all ranks see | a [`Store`], in [`store`] |
 //! | all ranks there, each on a GPU of its own, of one version | [`rendezvous`] |
+//! | sums, copies and messages between ranks | a [`Communicator`] |
+//! | what became of an operation | its [`Work`]; [`Communicator::dump`] |
+//! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
+mod backend;
+mod communicator;
+mod element;
 mod error;
+mod failure;
+mod fingerprint;
+mod host;
 mod launch;
 mod machine;
+mod mesh;
+mod recorder;
 pub mod rendezvous;
 mod rendezvous_error;
 pub mod store;
+mod work;
 
+pub use self::communicator::{BackendChoice, Communicator, CommunicatorOptions, Group};
+pub use self::element::{Element, ElementType, ReduceOp};
 pub use self::error::{Error, Result};
+pub use self::failure::{CommunicatorError, Failure};
+pub use self::fingerprint::Fingerprint;
 pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};
+pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;
+pub use self::work::Work;

@@ -1,0 +1,102 @@
+//! [`Backend`]: what moves the data of operations, and the operations as it gets them.
+//!
+//! A batch's arguments were checked: lengths, roots, devices, and that no two uses overlap where one is written.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpsmith_core::Stream;
+use warpsmith_core::seam::BufferUse;
+
+use crate::element::Reduction;
+use crate::error::Result;
+use crate::fingerprint::Fingerprint;
+use crate::work::WorkState;
+
+/// What an operation does. Roots and peers are ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    AllReduce,
+    Reduce { root: usize },
+    Broadcast { root: usize },
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Gather { root: usize },
+    Scatter { root: usize },
+    Send { to: usize },
+    Receive { from: usize },
+    Barrier,
+}
+
+impl Kind {
+    /// Its name for observers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "collective::all_reduce",
+            Self::Reduce { .. } => "collective::reduce",
+            Self::Broadcast { .. } => "collective::broadcast",
+            Self::AllGather => "collective::all_gather",
+            Self::ReduceScatter => "collective::reduce_scatter",
+            Self::AllToAll => "collective::all_to_all",
+            Self::Gather { .. } => "collective::gather",
+            Self::Scatter { .. } => "collective::scatter",
+            Self::Send { .. } => "collective::send",
+            Self::Receive { .. } => "collective::recv",
+            Self::Barrier => "collective::barrier",
+        }
+    }
+}
+
+/// A range of device memory; without bytes its address means nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Memory {
+    pub address: u64,
+    pub bytes: usize,
+}
+
+/// An operation of this rank.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub kind: Kind,
+    /// With sequence 0.
+    pub fingerprint: Fingerprint,
+    /// Of those that reduce.
+    pub reduction: Option<Reduction>,
+    /// What it reads; the same as `to` in place.
+    pub from: Memory,
+    /// What it writes.
+    pub to: Memory,
+}
+
+/// Operations that are enqueued together: one, or a group.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// At least one.
+    pub calls: Vec<Call>,
+    /// The time that each has from when its stream comes to it.
+    pub timeout: Duration,
+    /// Whether it becomes part of a graph, which runs it any number of times.
+    pub is_captured: bool,
+    pub work: Arc<WorkState>,
+}
+
+impl Batch {
+    /// Its name for observers.
+    pub fn name(&self) -> &'static str {
+        match &self.calls[..] {
+            [call] => call.kind.name(),
+            _ => "collective::group",
+        }
+    }
+}
+
+/// See the [module's documentation](self).
+pub(crate) trait Backend: fmt::Debug + Send + Sync {
+    /// Enqueues the operations, as one piece of work.
+    ///
+    /// # Safety
+    /// The uses are the memory of the calls. Where one is a write, no two of them overlap.
+    unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
+}

@@ -1,0 +1,109 @@
+//! [`CommunicatorOptions`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What moves a communicator's data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendChoice {
+    /// The best for the devices of all ranks: [`Self::Host`] if they are emulated.
+    #[default]
+    Auto,
+    /// Threads of the host, in memory and over sockets; for emulated devices.
+    Host,
+}
+
+/// How a communicator is made and works. All ranks pass the same, but for the address and the folder.
+///
+/// ```
+/// use std::time::Duration;
+/// use warpsmith_collective::CommunicatorOptions;
+///
+/// let options = CommunicatorOptions::new().name("model").timeout(Duration::from_secs(30)).checked(true);
+/// ```
+#[derive(Debug, Clone)]
+pub struct CommunicatorOptions {
+    pub(crate) name: String,
+    pub(crate) timeout: Duration,
+    pub(crate) init_timeout: Duration,
+    pub(crate) backend: BackendChoice,
+    pub(crate) is_checked: bool,
+    pub(crate) address: IpAddr,
+    pub(crate) recorded: usize,
+    pub(crate) dump_to: Option<PathBuf>,
+}
+
+impl Default for CommunicatorOptions {
+    fn default() -> Self {
+        Self {
+            name: "world".to_owned(),
+            timeout: Duration::from_secs(300),
+            init_timeout: Duration::from_secs(300),
+            backend: BackendChoice::Auto,
+            is_checked: false,
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            recorded: 1024,
+            dump_to: None,
+        }
+    }
+}
+
+impl CommunicatorOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The communicator's name in errors and in the store: `world` by default. Communicators of one store that are made at
+    /// the same time need names of their own.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The time of each operation from when its stream comes to it: 5 minutes by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The time in which all ranks must meet: 5 minutes by default.
+    pub fn init_timeout(mut self, timeout: Duration) -> Self {
+        self.init_timeout = timeout;
+        self
+    }
+
+    /// What moves the data.
+    pub fn backend(mut self, backend: BackendChoice) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Whether ranks compare each operation before its data moves. Without, they compare when data that does not fit arrives,
+    /// and at a timeout. It costs a message to each rank for each operation.
+    pub fn checked(mut self, is_checked: bool) -> Self {
+        self.is_checked = is_checked;
+        self
+    }
+
+    /// The address of this host by which processes of other ranks reach this one: 127.0.0.1 by default, which is this host
+    /// alone.
+    pub fn address(mut self, address: IpAddr) -> Self {
+        self.address = address;
+        self
+    }
+
+    /// How many operations the flight recorder keeps: 1024 by default.
+    pub fn recorded(mut self, operations: usize) -> Self {
+        self.recorded = operations;
+        self
+    }
+
+    /// A folder into which each rank writes its flight record when an operation fails: `NAME-rankN.json`. None by default.
+    pub fn dump_to(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.dump_to = Some(folder.into());
+        self
+    }
+}

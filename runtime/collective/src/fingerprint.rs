@@ -1,0 +1,131 @@
+//! [`Fingerprint`]: what ranks compare to see that they call the same operation.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// An operation of a communicator as one rank calls it. Ranks whose operations belong together have equal fingerprints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Fingerprint {
+    /// The operation, as the method of [`Communicator`](crate::Communicator) is named.
+    pub operation: Cow<'static, str>,
+    /// The type of the elements; empty for a barrier.
+    pub element: Cow<'static, str>,
+    /// The number of elements that each rank contributes, or gets.
+    pub count: u64,
+    /// The operator of a reduction.
+    pub reduction: Option<Cow<'static, str>>,
+    /// The rank whose data or result it is.
+    pub root: Option<usize>,
+    /// The other rank of a send or a receive.
+    pub peer: Option<usize>,
+    /// The place among the rank's operations on all ranks, or among its sends to the peer, or its receives; from 0. It is
+    /// counted when the operation runs.
+    pub sequence: u64,
+}
+
+impl Fingerprint {
+    /// With sequence 0.
+    pub(crate) fn new(operation: &'static str, element: Cow<'static, str>, count: usize) -> Self {
+        let (reduction, root, peer) = (None, None, None);
+        Self {
+            operation: Cow::Borrowed(operation),
+            element,
+            count: count as u64,
+            reduction,
+            root,
+            peer,
+            sequence: 0,
+        }
+    }
+
+    /// Whether the operation is one of two ranks.
+    pub(crate) fn is_point_to_point(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Whether these are calls of one operation, on two ranks.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        match (self.peer, other.peer) {
+            (None, None) => self == other,
+            (Some(_), Some(_)) => {
+                let what = |of: &Self| (of.element.clone(), of.count, of.sequence);
+                self.operation != other.operation && what(self) == what(other)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} #{}", self.operation, self.sequence)?;
+        if let Some(peer) = self.peer {
+            write!(f, " {} rank {peer}", if self.operation == "send" { "to" } else { "from" })?;
+        }
+        if self.element.is_empty() {
+            return Ok(());
+        }
+        f.write_str(" (")?;
+        if let Some(reduction) = &self.reduction {
+            write!(f, "{reduction}, ")?;
+        }
+        write!(f, "{}, {} element{}", self.element, self.count, if self.count == 1 { "" } else { "s" })?;
+        if let Some(root) = self.root {
+            write!(f, ", root {root}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The name of a type without the modules that it is in.
+pub(crate) fn type_name<T>() -> Cow<'static, str> {
+    let full = std::any::type_name::<T>();
+    if !full.contains('<') {
+        return Cow::Borrowed(full.rsplit("::").next().unwrap_or(full));
+    }
+    Cow::Borrowed(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_reduce() -> Fingerprint {
+        let reduction = Some(Cow::Borrowed("sum"));
+        Fingerprint { reduction, sequence: 7, ..Fingerprint::new("all_reduce", Cow::Borrowed("f32"), 1024) }
+    }
+
+    #[test]
+    fn texts_name_all_that_is_compared() {
+        assert_eq!(all_reduce().to_string(), "all_reduce #7 (sum, f32, 1024 elements)");
+        let broadcast =
+            Fingerprint { root: Some(1), ..Fingerprint::new("broadcast", Cow::Borrowed("u8"), 1) };
+        assert_eq!(broadcast.to_string(), "broadcast #0 (u8, 1 element, root 1)");
+        let send = Fingerprint { peer: Some(3), ..Fingerprint::new("send", Cow::Borrowed("u8"), 2) };
+        assert_eq!(send.to_string(), "send #0 to rank 3 (u8, 2 elements)");
+        assert_eq!(Fingerprint::new("barrier", Cow::Borrowed(""), 0).to_string(), "barrier #0");
+    }
+
+    #[test]
+    fn a_send_matches_its_receive_only() {
+        let of = |operation, count| Fingerprint {
+            peer: Some(0),
+            ..Fingerprint::new(operation, Cow::Borrowed("u8"), count)
+        };
+        assert!(of("send", 2).matches(&of("recv", 2)));
+        assert!(!of("send", 2).matches(&of("recv", 3)));
+        assert!(!of("send", 2).matches(&of("send", 2)));
+        assert!(!of("send", 2).matches(&all_reduce()));
+        assert!(all_reduce().matches(&all_reduce()));
+    }
+
+    #[test]
+    fn type_names_have_no_modules() {
+        assert_eq!(type_name::<f32>(), "f32");
+        assert_eq!(type_name::<std::num::Wrapping<u8>>(), "core::num::wrapping::Wrapping<u8>");
+        assert_eq!(type_name::<half::bf16>(), "bf16");
+    }
+}

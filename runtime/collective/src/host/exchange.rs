@@ -1,0 +1,203 @@
+//! [`exchange`]: messages to and from any ranks at once, in parts.
+//!
+//! Guarantees: messages to one rank, and from one, go in the order of the list; those of different ranks wait for each other
+//! in nothing. What is in flight to a rank is limited ([`CHUNK`] times a few), whatever the lengths. A message that is not
+//! the one that was expected is an error that names both operations.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
+
+/// Bytes of device memory, or of the host's, that one operation uses and no other meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bytes {
+    address: usize,
+    pub len: usize,
+}
+
+impl Bytes {
+    /// # Safety
+    /// Until the last use of the value or of a part of it, the memory is valid to read, and to write if it is given as the
+    /// target of anything, and no other thread writes it.
+    pub unsafe fn new(address: usize, len: usize) -> Self {
+        Self { address, len }
+    }
+
+    /// The memory of a vector, which lives while the result is used, and is used through it alone.
+    pub fn of(bytes: &mut [u8]) -> Self {
+        Self { address: bytes.as_mut_ptr().expose_provenance(), len: bytes.len() }
+    }
+
+    pub fn ptr(self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address)
+    }
+
+    /// The bytes from `start` on, at most `len`; those that there are.
+    pub fn part(self, start: usize, len: usize) -> Self {
+        let start = start.min(self.len);
+        Self { address: self.address + start, len: len.min(self.len - start) }
+    }
+
+    /// Copies this to `to`, which is as long, and the same or elsewhere.
+    pub fn copy_to(self, to: Self) {
+        assert_eq!(self.len, to.len, "lengths are checked before");
+        // SAFETY: both are valid, by the promise of `new`.
+        unsafe { to.ptr().copy_from(self.ptr(), self.len) }
+    }
+
+    fn to_vec(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.copy_to(Self::of(&mut bytes));
+        bytes
+    }
+}
+
+/// A message to or from a rank.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub peer: usize,
+    pub bytes: Bytes,
+    pub operation: Arc<Fingerprint>,
+    /// The bytes that have passed.
+    passed: usize,
+    has_begun: bool,
+}
+
+impl Message {
+    pub fn new(peer: usize, bytes: Bytes, operation: &Arc<Fingerprint>) -> Self {
+        Self { peer, bytes, operation: Arc::clone(operation), passed: 0, has_begun: false }
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_begun && self.passed == self.bytes.len
+    }
+}
+
+/// The first message of the list that is not done, for each peer.
+fn first_of_each(messages: &mut [Message]) -> impl Iterator<Item = &mut Message> {
+    let mut seen = Vec::new();
+    messages.iter_mut().filter(move |message| {
+        let is_first = !message.is_done() && !seen.contains(&message.peer);
+        if is_first {
+            seen.push(message.peer);
+        }
+        is_first
+    })
+}
+
+/// The time of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Term {
+    pub start: Instant,
+    pub deadline: Instant,
+}
+
+impl Term {
+    pub fn new(timeout: Duration) -> Self {
+        let start = Instant::now();
+        // A century is as good as for ever.
+        let deadline =
+            start.checked_add(timeout).unwrap_or_else(|| start + Duration::from_secs(100 * 366 * 86400));
+        Self { start, deadline }
+    }
+}
+
+/// Sends and receives all of these.
+pub(super) fn exchange(
+    mesh: &Mesh,
+    lane: Lane,
+    mut sends: Vec<Message>,
+    mut receives: Vec<Message>,
+    term: Term,
+) -> Result<(), Failure> {
+    loop {
+        let version = mesh.member.version();
+        let mut has_progressed = false;
+        for send in first_of_each(&mut sends) {
+            while !send.is_done() && mesh.member.take_credit(send.peer, lane) {
+                send_part(mesh, lane, send, term)?;
+                has_progressed = true;
+            }
+        }
+        for receive in first_of_each(&mut receives) {
+            while !receive.is_done() {
+                let Some(part) = mesh.member.take_part(receive.peer, lane) else { break };
+                take_part(mesh, receive, part)?;
+                let credited = mesh.send(receive.peer, Frame::Credit(lane), term.deadline);
+                credited.map_err(|stop| stopped(mesh, stop, &receive.operation, term, &[receive.peer]))?;
+                has_progressed = true;
+            }
+        }
+        let silent = pending(&sends, &receives);
+        let Some(operation) = silent.first().map(|first| Arc::clone(&first.operation)) else { return Ok(()) };
+        if has_progressed {
+            continue;
+        }
+        if let Some(gone) = silent.iter().find(|message| mesh.member.has_left(message.peer, lane)) {
+            return Err(mesh.fail(Failure::Left { rank: gone.peer }));
+        }
+        if let Err(stop) = mesh.member.wait_change(version, term.deadline) {
+            let mut peers: Vec<_> = silent.iter().map(|message| message.peer).collect();
+            peers.sort_unstable();
+            peers.dedup();
+            return Err(stopped(mesh, stop, &operation, term, &peers));
+        }
+    }
+}
+
+/// The messages that are not done.
+fn pending<'m>(sends: &'m [Message], receives: &'m [Message]) -> Vec<&'m Message> {
+    receives.iter().chain(sends).filter(|message| !message.is_done()).collect()
+}
+
+fn send_part(mesh: &Mesh, lane: Lane, send: &mut Message, term: Term) -> Result<(), Failure> {
+    let part = send.bytes.part(send.passed, CHUNK);
+    let begin = (!send.has_begun).then(|| (Arc::clone(&send.operation), send.bytes.len as u64));
+    let frame = Frame::Part(lane, Part { begin, data: part.to_vec() });
+    let sent = mesh.send(send.peer, frame, term.deadline);
+    sent.map_err(|stop| stopped(mesh, stop, &send.operation, term, &[send.peer]))?;
+    send.has_begun = true;
+    send.passed += part.len;
+    Ok(())
+}
+
+fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), Failure> {
+    let garbage = |why: String| mesh.fail(Failure::Lost { rank: receive.peer, reason: why });
+    match &part.begin {
+        Some((theirs, total)) => {
+            if !theirs.matches(&receive.operation) {
+                return Err(mesh.mismatch(&receive.operation, receive.peer, (**theirs).clone()));
+            }
+            if receive.has_begun || *total != receive.bytes.len as u64 {
+                return Err(garbage(format!("it sends {total} bytes for {} of {theirs}", receive.bytes.len)));
+            }
+        }
+        None if !receive.has_begun => return Err(garbage("it sends data of no operation".to_owned())),
+        None => {}
+    }
+    let target = receive.bytes.part(receive.passed, part.data.len());
+    if target.len != part.data.len() {
+        return Err(garbage(format!("it sends more than the {} bytes that it said", receive.bytes.len)));
+    }
+    Bytes::of(&mut part.data).copy_to(target);
+    receive.has_begun = true;
+    receive.passed += target.len;
+    Ok(())
+}
+
+/// The failure that an operation ends with which was stopped while it waited for these ranks.
+pub(super) fn stopped(
+    mesh: &Mesh,
+    stop: Stop,
+    operation: &Fingerprint,
+    term: Term,
+    silent: &[usize],
+) -> Failure {
+    match stop {
+        Stop::Failed(failure) => failure,
+        Stop::Deadline => mesh.timed_out(operation, term.start.elapsed(), silent),
+    }
+}

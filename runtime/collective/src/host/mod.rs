@@ -1,0 +1,374 @@
+//! The Host backend: collectives without a GPU, by the threads that run emulated streams.
+//!
+//! Guarantees: results of reductions are computed by one rank in the order of ranks, and sent to the others: the same bits on
+//! all ranks and in all runs. Memory beyond the buffers is a few [`CHUNK`]s for each rank. An operation's time counts from
+//! when its stream comes to it; it ends by its deadline, whatever others do.
+
+mod arithmetic;
+mod exchange;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warpsmith_core::Stream;
+use warpsmith_core::seam::BufferUse;
+
+use self::exchange::{Bytes, Message, Term, exchange, stopped};
+use crate::backend::{Backend, Batch, Call, Kind};
+use crate::element::{Operator, Reduction};
+use crate::error::Result;
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::mesh::{CHUNK, Lane, Mesh};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct HostBackend(Arc<Ranks>);
+
+impl HostBackend {
+    /// In checked mode ranks compare each operation before its data moves.
+    pub fn new(mesh: Arc<Mesh>, is_checked: bool) -> Self {
+        let per_rank = vec![0; mesh.world()];
+        let sequences = Sequences { collective: 0, sent: per_rank.clone(), received: per_rank };
+        Self(Arc::new(Ranks { mesh, is_checked, sequences: Mutex::new(sequences) }))
+    }
+}
+
+impl Backend for HostBackend {
+    unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()> {
+        let numbers: Vec<u64> = match batch.is_captured {
+            true => Vec::new(),
+            false => batch
+                .calls
+                .iter()
+                .map(|call| self.0.mesh.member.recorder.enqueued(&call.fingerprint))
+                .collect(),
+        };
+        let flags = Arc::new(Flags::default());
+        let task = Task {
+            ranks: Arc::clone(&self.0),
+            device: stream.device().id().to_string(),
+            batch,
+            numbers,
+            flags: Arc::clone(&flags),
+        };
+        let (ranks, operation) = (Arc::clone(&self.0), task.batch.calls[0].fingerprint.clone());
+        let name = task.batch.name();
+        // SAFETY: passed on from the caller; the calls stay inside of the uses.
+        let enqueued = unsafe { stream.enqueue_host_named(name, uses, move || task.run()) };
+        match enqueued {
+            Ok(()) => {
+                flags.is_enqueued.store(true, Ordering::SeqCst);
+                if flags.was_skipped.load(Ordering::SeqCst) {
+                    ranks.not_run(operation, "its device was stopped by a fault");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                ranks.not_run(operation, &error.to_string());
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// The places of the next operations.
+#[derive(Debug)]
+struct Sequences {
+    collective: u64,
+    sent: Vec<u64>,
+    received: Vec<u64>,
+}
+
+/// What the operations of a communicator share.
+#[derive(Debug)]
+struct Ranks {
+    mesh: Arc<Mesh>,
+    is_checked: bool,
+    /// Locked while a batch runs: two launches of a graph on two streams take turns.
+    sequences: Mutex<Sequences>,
+}
+
+/// What became of a task.
+#[derive(Debug, Default)]
+struct Flags {
+    is_enqueued: AtomicBool,
+    has_run: AtomicBool,
+    was_skipped: AtomicBool,
+}
+
+/// A batch as the stream has it.
+#[derive(Debug)]
+struct Task {
+    ranks: Arc<Ranks>,
+    device: String,
+    batch: Batch,
+    /// The recorder's numbers of the calls; none in a graph.
+    numbers: Vec<u64>,
+    flags: Arc<Flags>,
+}
+
+impl Task {
+    fn run(&self) {
+        self.flags.has_run.store(true, Ordering::SeqCst);
+        let mesh = &self.ranks.mesh;
+        let recorder = &mesh.member.recorder;
+        let own: Vec<u64>;
+        let numbers = match self.batch.is_captured {
+            true => {
+                own = self.batch.calls.iter().map(|call| recorder.enqueued(&call.fingerprint)).collect();
+                &own
+            }
+            false => &self.numbers,
+        };
+        let ended = self.ranks.run(&self.batch, numbers);
+        if ended.is_err() {
+            mesh.dump();
+        }
+        self.batch.work.end(ended.map_err(|error| mesh.error(Some(error.0), error.1)));
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if self.flags.has_run.load(Ordering::SeqCst) || self.batch.is_captured {
+            return;
+        }
+        self.flags.was_skipped.store(true, Ordering::SeqCst);
+        let (mesh, operation) = (&self.ranks.mesh, self.batch.calls[0].fingerprint.clone());
+        if self.flags.is_enqueued.load(Ordering::SeqCst) {
+            self.ranks
+                .not_run(operation.clone(), &format!("its device {} was stopped by a fault", self.device));
+        }
+        let unknown = || Failure::NotRun {
+            rank: mesh.rank(),
+            operation: Box::new(operation.clone()),
+            reason: format!("its device {} did not take it", self.device),
+        };
+        let failure = mesh.member.failure().unwrap_or_else(unknown);
+        let text = failure.to_string();
+        for (number, call) in self.numbers.iter().zip(&self.batch.calls) {
+            mesh.member.recorder.ended(*number, &call.fingerprint, Some(text.clone()));
+        }
+        mesh.dump();
+        self.batch.work.end(Err(mesh.error(Some(operation), failure)));
+    }
+}
+
+impl Ranks {
+    /// The others wait for an operation that this rank does not run.
+    fn not_run(&self, operation: Fingerprint, reason: &str) {
+        let (rank, operation) = (self.mesh.rank(), Box::new(operation));
+        self.mesh.fail(Failure::NotRun { rank, operation, reason: reason.to_owned() });
+    }
+
+    /// Runs the calls of a batch: first those between two ranks, all at once, then the others, in their order.
+    fn run(&self, batch: &Batch, numbers: &[u64]) -> Result<(), Box<(Fingerprint, Failure)>> {
+        let recorder = &self.mesh.member.recorder;
+        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut between, mut together) = (Vec::new(), Vec::new());
+        for (call, number) in batch.calls.iter().zip(numbers) {
+            let place = match call.kind {
+                Kind::Send { to } => &mut sequences.sent[to],
+                Kind::Receive { from } => &mut sequences.received[from],
+                _ => &mut sequences.collective,
+            };
+            let operation = Arc::new(Fingerprint { sequence: *place, ..call.fingerprint.clone() });
+            *place += 1;
+            match operation.is_point_to_point() {
+                true => between.push((call, *number, operation)),
+                false => together.push((call, *number, operation)),
+            }
+        }
+        let mut result = Ok(());
+        for run in [&between[..]].into_iter().filter(|run| !run.is_empty()).chain(together.chunks(1)) {
+            run.iter().for_each(|(_, number, operation)| recorder.started(*number, operation));
+            let term = Term::new(batch.timeout);
+            // What failed has ended the communicator.
+            let ran = match self.mesh.member.failure() {
+                Some(failure) => Err(failure),
+                None => self.run_one(run, term),
+            };
+            let text = ran.as_ref().err().map(Failure::to_string);
+            run.iter().for_each(|(_, number, operation)| recorder.ended(*number, operation, text.clone()));
+            if let (Err(failure), Ok(())) = (ran, &result) {
+                result = Err(Box::new(((*run[0].2).clone(), failure)));
+            }
+        }
+        result
+    }
+
+    /// Runs one collective, or all messages between two ranks.
+    fn run_one(&self, run: &[(&Call, u64, Arc<Fingerprint>)], term: Term) -> Result<(), Failure> {
+        let (first, _, operation) = &run[0];
+        if operation.is_point_to_point() {
+            let (mut sends, mut receives) = (Vec::new(), Vec::new());
+            for (call, _, operation) in run {
+                match call.kind {
+                    Kind::Send { to } => sends.push(Message::new(to, from(call), operation)),
+                    Kind::Receive { from } => receives.push(Message::new(from, to(call), operation)),
+                    _ => {}
+                }
+            }
+            return exchange(&self.mesh, Lane::PointToPoint, sends, receives, term);
+        }
+        if self.is_checked {
+            let others: Vec<_> = self.mesh.others().collect();
+            let compared = self.mesh.compare(operation, term.deadline);
+            compared.map_err(|stop| stopped(&self.mesh, stop, operation, term, &others))?;
+        }
+        Collective { mesh: &self.mesh, call: first, operation, term }.run()
+    }
+}
+
+/// What a call reads.
+fn from(call: &Call) -> Bytes {
+    // SAFETY: the memory belongs to the call while it runs, by the contract of `Backend::enqueue`.
+    unsafe { Bytes::new(call.from.address as usize, call.from.bytes) }
+}
+
+/// What a call writes.
+fn to(call: &Call) -> Bytes {
+    // SAFETY: as above.
+    unsafe { Bytes::new(call.to.address as usize, call.to.bytes) }
+}
+
+/// A collective that runs.
+struct Collective<'a> {
+    mesh: &'a Mesh,
+    call: &'a Call,
+    operation: &'a Arc<Fingerprint>,
+    term: Term,
+}
+
+impl Collective<'_> {
+    fn run(&self) -> Result<(), Failure> {
+        let (x, y, rank, world) = (from(self.call), to(self.call), self.mesh.rank(), self.mesh.world());
+        let everyone = |bytes: Bytes| self.mesh.others().map(move |other| (other, bytes)).collect::<Vec<_>>();
+        // A block for each rank.
+        let block = |bytes: Bytes, index: usize| bytes.part(index * (bytes.len / world), bytes.len / world);
+        let blocks =
+            |bytes: Bytes| self.mesh.others().map(|other| (other, block(bytes, other))).collect::<Vec<_>>();
+        match self.call.kind {
+            Kind::Barrier => {
+                let (mut said, mut heard) = ([0; 1], vec![0; world]);
+                let heard = Bytes::of(&mut heard);
+                self.exchange(everyone(Bytes::of(&mut said)), blocks(heard))
+            }
+            Kind::Broadcast { root } if root == rank => self.exchange(everyone(y), Vec::new()),
+            Kind::Broadcast { root } => self.exchange(Vec::new(), vec![(root, y)]),
+            Kind::AllGather => {
+                x.copy_to(block(y, rank));
+                self.exchange(everyone(x), blocks(y))
+            }
+            Kind::AllToAll => {
+                block(x, rank).copy_to(block(y, rank));
+                self.exchange(blocks(x), blocks(y))
+            }
+            Kind::Gather { root } if root == rank => {
+                x.copy_to(block(y, rank));
+                self.exchange(Vec::new(), blocks(y))
+            }
+            Kind::Gather { root } => self.exchange(vec![(root, x)], Vec::new()),
+            Kind::Scatter { root } if root == rank => {
+                block(x, rank).copy_to(y);
+                self.exchange(blocks(x), Vec::new())
+            }
+            Kind::Scatter { root } => self.exchange(Vec::new(), vec![(root, y)]),
+            Kind::AllReduce => self.all_reduce(x, y),
+            Kind::ReduceScatter => self.reduce_to(&|owner, bytes| block(bytes, owner), 0..world, x, y),
+            Kind::Reduce { root } => self.reduce_to(&|_, bytes| bytes, root..root + 1, x, y),
+            Kind::Send { .. } | Kind::Receive { .. } => Ok(()),
+        }
+    }
+
+    fn exchange(&self, sends: Vec<(usize, Bytes)>, receives: Vec<(usize, Bytes)>) -> Result<(), Failure> {
+        let messages = |of: Vec<(usize, Bytes)>| {
+            of.into_iter().map(|(peer, bytes)| Message::new(peer, bytes, self.operation)).collect()
+        };
+        exchange(self.mesh, Lane::Collective, messages(sends), messages(receives), self.term)
+    }
+
+    /// The elements in rounds: in each, every rank reduces a piece and sends the result to the others.
+    fn all_reduce(&self, x: Bytes, y: Bytes) -> Result<(), Failure> {
+        let (rank, world) = (self.mesh.rank(), self.mesh.world());
+        let piece = piece_bytes(self.call.reduction, x.len.div_ceil(world));
+        let mut start = 0;
+        loop {
+            let of = |bytes: Bytes, owner: usize| bytes.part(start + owner * piece, piece);
+            self.reduce_pieces(&|owner| of(x, owner), 0..world, of(y, rank))?;
+            let sends = self.mesh.others().map(|other| (other, of(y, rank))).collect();
+            let receives = self.mesh.others().map(|other| (other, of(y, other))).collect();
+            self.exchange(sends, receives)?;
+            start += world * piece;
+            if start >= x.len {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Each owner gets its part of `x` reduced into its own `y`, in rounds.
+    fn reduce_to(
+        &self,
+        part_of: &dyn Fn(usize, Bytes) -> Bytes,
+        owners: std::ops::Range<usize>,
+        x: Bytes,
+        y: Bytes,
+    ) -> Result<(), Failure> {
+        let all = part_of(owners.start, x).len;
+        let piece = piece_bytes(self.call.reduction, all);
+        let mut start = 0;
+        loop {
+            let of_owner = |owner: usize| part_of(owner, x).part(start, piece);
+            self.reduce_pieces(&of_owner, owners.clone(), y.part(start, piece))?;
+            start += piece;
+            if start >= all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Each owner gets the pieces that are its own from all ranks, at most [`CHUNK`] bytes, and reduces them into `result`.
+    /// On other ranks that is not touched.
+    fn reduce_pieces(
+        &self,
+        piece_of: &dyn Fn(usize) -> Bytes,
+        owners: std::ops::Range<usize>,
+        result: Bytes,
+    ) -> Result<(), Failure> {
+        let (rank, world) = (self.mesh.rank(), self.mesh.world());
+        let Some(reduction) = self.call.reduction else { return Ok(()) };
+        // What this rank contributes, with its factor applied.
+        let mut scaled: Vec<Vec<u8>> = Vec::new();
+        if reduction.operator == Operator::PreMulSum {
+            for owner in owners.clone() {
+                let mut piece = vec![0; piece_of(owner).len];
+                arithmetic::scale(reduction, piece_of(owner), Bytes::of(&mut piece));
+                scaled.push(piece);
+            }
+        }
+        let scaled: Vec<Bytes> = scaled.iter_mut().map(|piece| Bytes::of(piece)).collect();
+        let own = |owner: usize| match scaled.get(owner - owners.start) {
+            Some(scaled) => *scaled,
+            None => piece_of(owner),
+        };
+        let sends = owners.clone().filter(|owner| *owner != rank).map(|owner| (owner, own(owner))).collect();
+        if !owners.contains(&rank) {
+            return self.exchange(sends, Vec::new());
+        }
+        let mut received = vec![0; world * result.len];
+        let received = Bytes::of(&mut received);
+        let from = |other: usize| received.part(other * result.len, result.len);
+        self.exchange(sends, self.mesh.others().map(|other| (other, from(other))).collect())?;
+        let of_ranks: Vec<Bytes> =
+            (0..world).map(|other| if other == rank { own(rank) } else { from(other) }).collect();
+        arithmetic::reduce(reduction, &of_ranks, result);
+        Ok(())
+    }
+}
+
+/// The bytes of a piece that one rank reduces in a round, of this many at most: whole elements, and at least one.
+fn piece_bytes(reduction: Option<Reduction>, at_most: usize) -> usize {
+    let element = reduction.map_or(1, |reduction| reduction.element.bytes());
+    at_most.min(CHUNK).next_multiple_of(element).max(element)
+}

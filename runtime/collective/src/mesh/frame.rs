@@ -1,0 +1,183 @@
+//! [`Frame`]: what ranks send each other, and its form on a socket.
+//!
+//! On a socket a frame is a header of 20 bytes, little-endian (kind, lane, 2 bytes of zero, bytes of the text, bytes of the
+//! data, total bytes of the message or 0), then the text, JSON, then the data. Both are limited before memory is
+//! allocated for them.
+
+use std::io::{Error, ErrorKind, Read, Result};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::recorder::Progress;
+
+/// The most data of a frame, in bytes.
+pub(crate) const CHUNK: usize = 256 << 10;
+/// The most text of a frame, in bytes.
+const MOST_TEXT: usize = 64 << 10;
+const HEADER: usize = 20;
+
+/// Messages of one lane do not wait for those of the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Collective,
+    PointToPoint,
+}
+
+/// A part of a message. The first has the fingerprint and the length of the whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub begin: Option<(Arc<Fingerprint>, u64)>,
+    pub data: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Frame {
+    Part(Lane, Part),
+    /// The receiver has taken a part, so there is room for another.
+    Credit(Lane),
+    /// The sender is about to run this, in checked mode.
+    Announce(Fingerprint),
+    /// The receiver is to answer how far it has come.
+    Ask,
+    Answer(Box<Progress>),
+    /// The communicator has ended.
+    Failed(Failure),
+    /// The sender leaves, and needs no one any more.
+    Goodbye,
+}
+
+fn garbage(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidData, what.into())
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    // Every value in a frame has a form in JSON.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn parsed<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text).map_err(|error| garbage(error.to_string()))
+}
+
+impl Frame {
+    /// Its bytes on a socket.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, lane, total, text, data): (u8, Option<Lane>, u64, Vec<u8>, &[u8]) = match self {
+            Self::Part(lane, Part { begin: Some((fingerprint, total)), data }) => {
+                (0, Some(*lane), *total, json(&**fingerprint), data)
+            }
+            Self::Part(lane, Part { begin: None, data }) => (1, Some(*lane), 0, Vec::new(), data),
+            Self::Credit(lane) => (2, Some(*lane), 0, Vec::new(), &[]),
+            Self::Announce(fingerprint) => (3, None, 0, json(fingerprint), &[]),
+            Self::Ask => (4, None, 0, Vec::new(), &[]),
+            Self::Answer(progress) => (5, None, 0, json(progress), &[]),
+            Self::Failed(failure) => (6, None, 0, json(failure), &[]),
+            Self::Goodbye => (7, None, 0, Vec::new(), &[]),
+        };
+        let mut bytes = Vec::with_capacity(HEADER + text.len() + data.len());
+        bytes.extend([kind, u8::from(lane == Some(Lane::PointToPoint)), 0, 0]);
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend((data.len() as u32).to_le_bytes());
+        bytes.extend(total.to_le_bytes());
+        bytes.extend(text);
+        bytes.extend(data);
+        bytes
+    }
+
+    /// Reads one from a socket. `None` at the end of the connection, between frames.
+    ///
+    /// Errors with [`ErrorKind::InvalidData`] for what is no frame.
+    pub fn read(from: &mut impl Read) -> Result<Option<Self>> {
+        let mut header = [0; HEADER];
+        let mut read = 0;
+        while read < HEADER {
+            match from.read(&mut header[read..]) {
+                Ok(0) if read == 0 => return Ok(None),
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => read += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let word =
+            |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (text_bytes, data_bytes) = (word(4) as usize, word(8) as usize);
+        let total = u64::from(word(12)) | u64::from(word(16)) << 32;
+        if text_bytes > MOST_TEXT || data_bytes > CHUNK || header[2..4] != [0; 2] {
+            return Err(garbage(format!("a frame of {text_bytes} bytes of text and {data_bytes} of data")));
+        }
+        let lane = match header[1] {
+            0 => Lane::Collective,
+            1 => Lane::PointToPoint,
+            other => return Err(garbage(format!("a frame on lane {other}"))),
+        };
+        let mut text = vec![0; text_bytes];
+        from.read_exact(&mut text)?;
+        let mut data = vec![0; data_bytes];
+        from.read_exact(&mut data)?;
+        Ok(Some(match header[0] {
+            0 => Self::Part(lane, Part { begin: Some((Arc::new(parsed(&text)?), total)), data }),
+            1 => Self::Part(lane, Part { begin: None, data }),
+            2 => Self::Credit(lane),
+            3 => Self::Announce(parsed(&text)?),
+            4 => Self::Ask,
+            5 => Self::Answer(parsed(&text)?),
+            6 => Self::Failed(parsed(&text)?),
+            7 => Self::Goodbye,
+            kind => return Err(garbage(format!("a frame of kind {kind}"))),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_were_written() {
+        let fingerprint = Fingerprint { peer: Some(3), ..Fingerprint::new("send", Cow::Borrowed("f32"), 9) };
+        let begin = Some((Arc::new(fingerprint.clone()), 1 << 40));
+        let frames = [
+            Frame::Part(Lane::PointToPoint, Part { begin, data: vec![1, 2, 3] }),
+            Frame::Part(Lane::Collective, Part { begin: None, data: vec![7; CHUNK] }),
+            Frame::Credit(Lane::PointToPoint),
+            Frame::Announce(fingerprint.clone()),
+            Frame::Ask,
+            Frame::Answer(Box::new(Progress { running: vec![fingerprint], enqueued: None, done: None })),
+            Frame::Failed(Failure::Left { rank: 2 }),
+            Frame::Goodbye,
+        ];
+        let bytes: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+        let mut from = &bytes[..];
+        for frame in &frames {
+            let read = Frame::read(&mut from).expect("a frame").expect("not the end");
+            assert_eq!(format!("{read:?}"), format!("{frame:?}"));
+        }
+        assert!(Frame::read(&mut from).expect("the end").is_none());
+    }
+
+    #[test]
+    fn no_bytes_panic_or_allocate_much() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let len = random.usize(..64);
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
+            if let Some(kind) = bytes.first_mut() {
+                *kind %= 9;
+            }
+            bytes.iter_mut().skip(1).take(3).for_each(|byte| *byte %= 2);
+            let _ = Frame::read(&mut &bytes[..]);
+        }
+        let mut header = [0u8; HEADER];
+        header[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        let error = Frame::read(&mut &header[..]).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert_eq!(error.to_string(), format!("a frame of 0 bytes of text and {} of data", u32::MAX));
+    }
+}

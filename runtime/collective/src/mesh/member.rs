@@ -1,0 +1,211 @@
+//! [`Member`]: a rank's own part of a mesh, which the others deliver frames to.
+//!
+//! Guarantees: what was delivered is kept until it is taken, in the order of each sender; no sender can make it keep more
+//! than [`WINDOW`] parts in a lane; the first failure stays.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use super::frame::{Frame, Lane, Part};
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::recorder::{Progress, Recorder};
+
+/// The most parts of a lane that were sent to a rank and not taken.
+pub(super) const WINDOW: usize = 4;
+/// The most announcements of a rank that were not taken; a rank is never ahead by more than one operation.
+const MOST_ANNOUNCED: usize = 4;
+
+/// What comes from one rank.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub parts: [VecDeque<Part>; 2],
+    /// The parts that may be sent to it.
+    pub credits: [usize; 2],
+    pub announced: VecDeque<Fingerprint>,
+    pub answer: Option<Box<Progress>>,
+    pub left: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub peers: Vec<Peer>,
+    pub failure: Option<Failure>,
+    /// Whether a thread is about to set the failure.
+    is_failing: bool,
+    /// Grows with every change.
+    version: u64,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub rank: usize,
+    pub recorder: Recorder,
+    /// Its number among the members of this process.
+    pub number: u64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The members of this process, which ranks in other threads look for.
+static MEMBERS: Mutex<Option<HashMap<u64, Weak<Member>>>> = Mutex::new(None);
+
+/// Why waiting has ended without what was awaited.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failed(Failure),
+    Deadline,
+}
+
+impl Member {
+    pub fn new(rank: usize, world: usize, recorder: Recorder) -> Arc<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let peer = || {
+            let (parts, announced) = ([VecDeque::new(), VecDeque::new()], VecDeque::new());
+            Peer { parts, credits: [WINDOW; 2], announced, answer: None, left: false }
+        };
+        let peers = std::iter::repeat_with(peer).take(world).collect();
+        let state = Mutex::new(State { peers, failure: None, is_failing: false, version: 0 });
+        let member = Arc::new(Self { rank, recorder, number, state, changed: Condvar::new() });
+        let mut members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        members.get_or_insert_default().insert(number, Arc::downgrade(&member));
+        member
+    }
+
+    /// A member of this process.
+    pub fn find(number: u64) -> Option<Arc<Self>> {
+        let members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        members.as_ref()?.get(&number)?.upgrade()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and wakes who waits.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state();
+        let result = change(&mut state);
+        state.version += 1;
+        self.changed.notify_all();
+        result
+    }
+
+    /// Whether the caller is the first to fail: then it calls [`Self::fail`] next.
+    pub fn begins_to_fail(&self) -> bool {
+        let mut state = self.state();
+        let is_first = state.failure.is_none() && !state.is_failing;
+        state.is_failing = true;
+        is_first
+    }
+
+    /// Keeps a failure, unless there is one.
+    pub fn fail(&self, failure: Failure) {
+        self.change(|state| {
+            state.failure.get_or_insert(failure);
+        });
+    }
+
+    pub fn failure(&self) -> Option<Failure> {
+        self.state().failure.clone()
+    }
+
+    /// Takes a frame from another rank, which is no question. Fails with what is wrong with it.
+    pub fn deliver(&self, from: usize, frame: Frame) -> Result<(), &'static str> {
+        self.change(|state| {
+            let peer = &mut state.peers[from];
+            match frame {
+                Frame::Part(lane, part) => {
+                    if peer.parts[lane as usize].len() == WINDOW {
+                        return Err("it sends more than there is room for");
+                    }
+                    peer.parts[lane as usize].push_back(part);
+                }
+                Frame::Credit(lane) => {
+                    if peer.credits[lane as usize] == WINDOW {
+                        return Err("it has taken more than was sent");
+                    }
+                    peer.credits[lane as usize] += 1;
+                }
+                Frame::Announce(fingerprint) => {
+                    if peer.announced.len() == MOST_ANNOUNCED {
+                        return Err("it announces more than can be");
+                    }
+                    peer.announced.push_back(fingerprint);
+                }
+                Frame::Answer(progress) => peer.answer = Some(progress),
+                Frame::Failed(failure) => {
+                    state.failure.get_or_insert(failure);
+                }
+                Frame::Goodbye => peer.left = true,
+                Frame::Ask => return Err("a question is answered, not delivered"),
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until `ready` has a result. The failure comes first.
+    pub(super) fn wait<R>(
+        &self,
+        deadline: Instant,
+        mut ready: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, Stop> {
+        let mut state = self.state();
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(Stop::Failed(failure.clone()));
+            }
+            if let Some(result) = ready(&mut state) {
+                return Ok(result);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(Stop::Deadline);
+            }
+            let waited = self.changed.wait_timeout(state, deadline - now);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The state's version now.
+    pub fn version(&self) -> u64 {
+        self.state().version
+    }
+
+    /// Waits until the state is another than that of this version.
+    pub fn wait_change(&self, version: u64, deadline: Instant) -> Result<(), Stop> {
+        self.wait(deadline, |state| (state.version != version).then_some(()))
+    }
+
+    /// The next part from a rank, if it is there.
+    pub fn take_part(&self, from: usize, lane: Lane) -> Option<Part> {
+        self.state().peers[from].parts[lane as usize].pop_front()
+    }
+
+    /// Takes the room for one part to a rank, if there is room.
+    pub fn take_credit(&self, to: usize, lane: Lane) -> bool {
+        let credits = &mut self.state().peers[to].credits[lane as usize];
+        let taken = *credits > 0;
+        *credits -= usize::from(taken);
+        taken
+    }
+
+    /// Whether a rank has left and nothing of it is there to be taken.
+    pub fn has_left(&self, rank: usize, lane: Lane) -> bool {
+        let state = self.state();
+        state.peers[rank].left && state.peers[rank].parts[lane as usize].is_empty()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut members = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(members) = members.as_mut() {
+            members.remove(&self.number);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The flight recorder: what became of a communicator's last operations on this rank.
+//!
+//! Guarantees: it holds at most as many operations as it was made for, the last ones; recording waits for nothing but a
+//! short lock.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::fingerprint::Fingerprint;
+
+/// How far an operation has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OperationState {
+    /// It waits for earlier work of its stream.
+    Enqueued,
+    /// It exchanges data with other ranks, or waits for them.
+    Running,
+    /// It is done.
+    Done,
+    /// It failed, with this error.
+    Failed(String),
+}
+
+/// An operation in a [`FlightRecord`]. Times are in microseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RecordedOperation {
+    /// Its place among the operations that this rank enqueued or launched in a graph, from 0.
+    pub number: u64,
+    /// What was called; its sequence is 0 until it runs.
+    pub operation: Fingerprint,
+    /// How far it has come.
+    pub state: OperationState,
+    /// When it was enqueued; for one of a graph, when the graph came to it.
+    pub enqueued_us: u64,
+    /// When it began to run.
+    pub started_us: Option<u64>,
+    /// When it was done or failed.
+    pub ended_us: Option<u64>,
+}
+
+/// The last operations of a communicator on one rank, oldest first. `Display` is a table; [`Self::to_json`] is for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FlightRecord {
+    /// The communicator's name.
+    pub communicator: String,
+    /// The rank.
+    pub rank: usize,
+    /// The number of ranks.
+    pub world_size: usize,
+    /// What ended the communicator.
+    pub failure: Option<String>,
+    /// The operations.
+    pub operations: Vec<RecordedOperation>,
+}
+
+impl FlightRecord {
+    /// As one JSON document.
+    pub fn to_json(&self) -> String {
+        // Every value in it has a form in JSON.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for FlightRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "communicator `{}`, rank {} of {}", self.communicator, self.rank, self.world_size)?;
+        if let Some(failure) = &self.failure {
+            writeln!(f, "failed: {failure}")?;
+        }
+        for RecordedOperation { number, operation, state, enqueued_us, started_us, ended_us } in
+            &self.operations
+        {
+            let state = match state {
+                OperationState::Enqueued => "enqueued",
+                OperationState::Running => "running",
+                OperationState::Done => "done",
+                OperationState::Failed(_) => "failed",
+            };
+            write!(f, "{number:>6}  {state:<8}  {operation}")?;
+            if let Some(started_us) = started_us {
+                write!(f, ", began after {} us", started_us.saturating_sub(*enqueued_us))?;
+                if let Some(ended_us) = ended_us {
+                    write!(f, ", took {} us", ended_us.saturating_sub(*started_us))?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a rank says of itself to one that waits for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The operations that run.
+    pub running: Vec<Fingerprint>,
+    /// The oldest operation that has not begun.
+    pub enqueued: Option<Fingerprint>,
+    /// The newest operation that is done.
+    pub done: Option<Fingerprint>,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.running.first(), &self.enqueued) {
+            (Some(running), _) => write!(f, "runs {running}")?,
+            (None, Some(enqueued)) => {
+                write!(f, "has not begun its next, {}: its stream has earlier work", enqueued.operation)?;
+            }
+            (None, None) => f.write_str("has not called the operation")?,
+        }
+        match &self.done {
+            Some(done) => write!(f, ", has done {done} last"),
+            None => f.write_str(", has done none yet"),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    operations: VecDeque<RecordedOperation>,
+    next: u64,
+    done: Option<Fingerprint>,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    capacity: usize,
+    ring: Mutex<Ring>,
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+impl Recorder {
+    /// Keeps the last `capacity` operations, at least one.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), ring: Mutex::default() }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operation was enqueued. Returns its number.
+    pub fn enqueued(&self, operation: &Fingerprint) -> u64 {
+        let mut ring = self.ring();
+        let number = ring.next;
+        ring.next += 1;
+        if ring.operations.len() == self.capacity {
+            ring.operations.pop_front();
+        }
+        let (operation, state) = (operation.clone(), OperationState::Enqueued);
+        let (started_us, ended_us) = (None, None);
+        ring.operations.push_back(RecordedOperation {
+            number,
+            operation,
+            state,
+            enqueued_us: now_us(),
+            started_us,
+            ended_us,
+        });
+        number
+    }
+
+    fn change(&self, number: u64, change: impl FnOnce(&mut RecordedOperation)) {
+        let mut ring = self.ring();
+        let Some(first) = ring.operations.front().map(|first| first.number) else { return };
+        // It may have been forgotten.
+        let index = number.checked_sub(first).map(|index| index as usize);
+        if let Some(operation) = index.and_then(|index| ring.operations.get_mut(index)) {
+            change(operation);
+        }
+    }
+
+    /// The operation runs from now on, with this fingerprint.
+    pub fn started(&self, number: u64, operation: &Fingerprint) {
+        self.change(number, |recorded| {
+            recorded.operation = operation.clone();
+            recorded.state = OperationState::Running;
+            recorded.started_us = Some(now_us());
+        });
+    }
+
+    /// The operation is done, or has failed.
+    pub fn ended(&self, number: u64, operation: &Fingerprint, error: Option<String>) {
+        if error.is_none() {
+            self.ring().done = Some(operation.clone());
+        }
+        self.change(number, |recorded| {
+            recorded.state = error.map_or(OperationState::Done, OperationState::Failed);
+            recorded.ended_us = Some(now_us());
+        });
+    }
+
+    /// How far this rank has come.
+    pub fn progress(&self) -> Progress {
+        let ring = self.ring();
+        let of =
+            |state: OperationState| ring.operations.iter().filter(move |recorded| recorded.state == state);
+        let running = of(OperationState::Running).map(|recorded| recorded.operation.clone()).collect();
+        let enqueued = of(OperationState::Enqueued).next().map(|recorded| recorded.operation.clone());
+        Progress { running, enqueued, done: ring.done.clone() }
+    }
+
+    /// What it holds.
+    pub fn operations(&self) -> Vec<RecordedOperation> {
+        self.ring().operations.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    fn barrier(sequence: u64) -> Fingerprint {
+        Fingerprint { sequence, ..Fingerprint::new("barrier", Cow::Borrowed(""), 0) }
+    }
+
+    #[test]
+    fn only_the_last_operations_are_kept() {
+        let recorder = Recorder::new(2);
+        let numbers: Vec<_> = (0..3).map(|_| recorder.enqueued(&barrier(0))).collect();
+        recorder.started(numbers[0], &barrier(0));
+        recorder.started(numbers[2], &barrier(5));
+        let kept = recorder.operations();
+        assert_eq!(kept.iter().map(|kept| kept.number).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((&kept[0].state, &kept[1].state), (&OperationState::Enqueued, &OperationState::Running));
+        assert_eq!(kept[1].operation.sequence, 5);
+    }
+
+    #[test]
+    fn progress_names_what_runs_and_what_was_done() {
+        let recorder = Recorder::new(8);
+        assert_eq!(recorder.progress().to_string(), "has not called the operation, has done none yet");
+        let first = recorder.enqueued(&barrier(0));
+        recorder.started(first, &barrier(0));
+        assert_eq!(recorder.progress().to_string(), "runs barrier #0, has done none yet");
+        recorder.ended(first, &barrier(0), None);
+        recorder.enqueued(&barrier(0));
+        let text = "has not begun its next, barrier: its stream has earlier work, has done barrier #0 last";
+        assert_eq!(recorder.progress().to_string(), text);
+    }
+
+    #[test]
+    fn records_pass_through_json() {
+        let recorder = Recorder::new(8);
+        let number = recorder.enqueued(&barrier(0));
+        recorder.started(number, &barrier(3));
+        recorder.ended(number, &barrier(3), Some("no".to_owned()));
+        let (communicator, failure) = ("world".to_owned(), Some("no".to_owned()));
+        let record =
+            FlightRecord { communicator, rank: 1, world_size: 2, failure, operations: recorder.operations() };
+        assert_eq!(serde_json::from_str::<FlightRecord>(&record.to_json()).expect("read again"), record);
+        assert!(record.to_string().contains("failed    barrier #3"), "{record}");
+    }
+}

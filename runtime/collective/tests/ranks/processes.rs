@@ -1,0 +1,396 @@
+//! Ranks that are processes: this program, which runs one test again for each rank.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use warpsmith_collective::store::{ServerOptions, StoreServer, TcpStore};
+use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, ReduceOp, Result, Store};
+use warpsmith_runtime::DeviceBuffer;
+
+use crate::alone::{self, this_test};
+use crate::lives::{entries, resident, settle};
+use crate::support::{LONG, on_ranks, streams, timeout};
+
+const RANK: &str = "WARPSMITH_TEST_RANK";
+const WORLD: &str = "WARPSMITH_TEST_WORLD";
+const FOLDER: &str = "WARPSMITH_TEST_FOLDER";
+const STORE: &str = "WARPSMITH_TEST_STORE";
+
+/// The rank that this process is, in a test that starts processes; `None` in the one that starts them.
+#[derive(Debug, Clone)]
+struct Rank {
+    rank: usize,
+    world: usize,
+    folder: PathBuf,
+}
+
+impl Rank {
+    fn this() -> Option<Self> {
+        let number = |name| std::env::var(name).ok()?.parse().ok();
+        Some(Self { rank: number(RANK)?, world: number(WORLD)?, folder: std::env::var_os(FOLDER)?.into() })
+    }
+
+    fn launch(&self) -> Launch {
+        let mut launch = Launch::single();
+        (launch.rank, launch.world_size, launch.local_rank) = (self.rank, self.world, self.rank);
+        launch
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        let address = std::env::var(STORE).expect("the address of the store");
+        Arc::new(TcpStore::connect(&address, None, Instant::now() + LONG).expect("a store"))
+    }
+
+    fn hooked(&self, at: &'static str, hook: fn(&Self, &dyn Store)) -> Arc<dyn Store> {
+        Arc::new(Hooked { store: self.store(), at, this: self.clone(), hook })
+    }
+
+    fn init(&self, options: &CommunicatorOptions) -> Result<Communicator> {
+        Communicator::init(&streams(1)[0], &self.launch(), self.store(), options)
+    }
+
+    /// Ends this process as `kill -9` does, and leaves the time.
+    fn die(&self) -> ! {
+        std::fs::write(self.folder.join("killed"), now().to_string()).expect("the time is written");
+        // SAFETY: it sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        unreachable!("the process has ended")
+    }
+
+    /// Asserts that less than 2 s have passed since a rank has died.
+    #[track_caller]
+    fn assert_in_time(&self) {
+        let killed: u64 =
+            std::fs::read_to_string(self.folder.join("killed")).expect("the time").parse().expect("a number");
+        let passed = now() - killed;
+        assert!(passed < 2_000_000, "{passed} us after the kill");
+    }
+}
+
+/// Options for ranks that meet soon or never.
+fn short() -> CommunicatorOptions {
+    timeout(20_000).init_timeout(Duration::from_secs(20))
+}
+
+/// In microseconds.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_micros() as u64
+}
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let name = format!("warpsmith-ranks-{}-{}", std::process::id(), test.replace("::", "-"));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn server() -> StoreServer {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    StoreServer::start(address, ServerOptions::default()).expect("a server")
+}
+
+fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: usize) -> Child {
+    let mut command = alone::command(test);
+    command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(FOLDER, folder);
+    command.env(STORE, server.address().to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program runs again")
+}
+
+/// Runs a test as processes. Those but `killed` must pass; it must have been killed. Returns what each has written.
+#[track_caller]
+fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
+    let (folder, server) = (Folder::new(test), server());
+    let children: Vec<_> = (0..world).map(|rank| start(test, &server, &folder.0, rank, world)).collect();
+    let ended: Vec<Output> =
+        children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    let text = |output: &Output| {
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    };
+    let all: Vec<String> = ended.iter().map(text).collect();
+    for (rank, output) in ended.iter().enumerate() {
+        let is_right = match killed == Some(rank) {
+            true => std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(libc::SIGKILL),
+            false => output.status.success() && all[rank].contains("1 passed"),
+        };
+        assert!(is_right, "rank {rank}, {}:\n{}", output.status, all.join("\n----\n"));
+    }
+    all
+}
+
+/// What a rank makes of its numbers, as bits.
+fn work(ranks: &mut Communicator) -> Vec<u32> {
+    let mut random = fastrand::Rng::with_seed(ranks.rank() as u64);
+    let stream = ranks.stream().clone();
+    let values: Vec<f32> = (0..200_000).map(|_| random.f32() - 0.5).collect();
+    let x = DeviceBuffer::from_host(&stream, &values).expect("x");
+    let mut y = DeviceBuffer::zeros(&stream, values.len()).expect("y");
+    let mut all = DeviceBuffer::<f32>::zeros(&stream, ranks.world_size() * 1000).expect("all");
+    drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.broadcast(y.slice_mut(..50_000), 1).expect("enqueued"));
+    let (next, before) = (
+        (ranks.rank() + 1) % ranks.world_size(),
+        (ranks.rank() + ranks.world_size() - 1) % ranks.world_size(),
+    );
+    let mut ring = DeviceBuffer::<f32>::zeros(&stream, values.len()).expect("ring");
+    let sent = ranks.group(|group| {
+        group.send(&x, next)?;
+        group.recv(&mut ring, before)
+    });
+    drop(sent.expect("enqueued"));
+    drop(ranks.all_gather(ring.slice(..1000), &mut all).expect("enqueued"));
+    ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+    let values = [y.to_host().expect("y"), all.to_host().expect("all")].concat();
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+fn digest(bits: &[u32]) -> String {
+    let hash = bits
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, bits| (hash ^ u64::from(*bits)).wrapping_mul(0x100_0000_01b3));
+    format!("digest {hash:016x}")
+}
+
+#[test]
+fn processes_and_threads_have_the_same_bits() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&short()).expect("ranks meet");
+        println!("{}", digest(&work(&mut ranks)));
+        return ranks.finish().expect("the end in common");
+    }
+    let of_threads = on_ranks(3, &short(), |mut ranks| digest(&work(&mut ranks)));
+    let of_processes = processes(this_test!(), 3, None);
+    for (thread, process) in of_threads.iter().zip(&of_processes) {
+        assert_eq!(thread, &of_threads[0]);
+        assert!(process.contains(thread), "{thread} of a thread is not in\n{process}");
+    }
+}
+
+#[test]
+fn a_rank_killed_before_init_is_named() {
+    if let Some(this) = Rank::this() {
+        if this.rank == 1 {
+            this.die();
+        }
+        let options = timeout(60_000).init_timeout(Duration::from_millis(1500));
+        let error = this.init(&options).expect_err("rank 1 does not come").to_string();
+        return assert!(error.contains("rank 1 of 3 did not come within 1."), "{error}");
+    }
+    processes(this_test!(), 3, Some(1));
+}
+
+/// A store whose process does something when it has set a key.
+#[derive(Debug)]
+struct Hooked {
+    store: Arc<dyn Store>,
+    at: &'static str,
+    this: Rank,
+    hook: fn(&Rank, &dyn Store),
+}
+
+impl Store for Hooked {
+    fn set(&self, key: &str, value: &[u8], deadline: Instant) -> Result<()> {
+        self.store.set(key, value, deadline)
+    }
+
+    fn get(&self, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+        self.store.get(key, deadline)
+    }
+
+    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<()> {
+        self.store.wait(keys, deadline)
+    }
+
+    fn contains(&self, keys: &[&str], deadline: Instant) -> Result<bool> {
+        self.store.contains(keys, deadline)
+    }
+
+    fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64> {
+        self.store.add(key, amount, deadline)
+    }
+
+    fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8], deadline: Instant) -> Result<Vec<u8>> {
+        let present = self.store.compare_set(key, expected, desired, deadline)?;
+        if key.ends_with(self.at) {
+            (self.hook)(&self.this, &*self.store);
+        }
+        Ok(present)
+    }
+
+    fn delete(&self, key: &str, deadline: Instant) -> Result<bool> {
+        self.store.delete(key, deadline)
+    }
+}
+
+#[test]
+fn a_rank_killed_in_init_is_named() {
+    if let Some(this) = Rank::this() {
+        let store: Arc<dyn Store> = match this.rank {
+            // The others see its card, and it does not connect.
+            2 => this.hooked("card/2", |this, _| this.die()),
+            _ => this.store(),
+        };
+        let error = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
+        this.assert_in_time();
+        let error = error.expect_err("rank 2 is gone").to_string();
+        return assert!(
+            error.contains("rank 2 is gone: process ")
+                || error.contains("cannot connect to rank 2, process "),
+            "{error}"
+        );
+    }
+    processes(this_test!(), 3, Some(2));
+}
+
+#[test]
+fn a_rank_killed_in_an_operation_is_named_and_left_out() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&short()).expect("ranks meet");
+        let stream = ranks.stream().clone();
+        let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f64; 1 << 20]).expect("x");
+        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if this.rank == 1 {
+            // The others have done the barrier too.
+            std::thread::sleep(Duration::from_millis(300));
+            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+            std::thread::sleep(Duration::from_millis(2));
+            this.die();
+        }
+        // It has died in one of these.
+        let works: Vec<_> = (0..2).map(|_| ranks.all_reduce_in_place(&mut x, ReduceOp::Avg)).collect();
+        let error = works.into_iter().find_map(|work| work.and_then(|work| work.wait(LONG)).err());
+        this.assert_in_time();
+        let text = error.expect("rank 1 is gone").to_string();
+        assert!(text.contains("rank 1 is gone: process "), "{text}");
+        println!("{text}");
+
+        let Err(Error::Argument { reason, .. }) =
+            ranks.shrink(&[0, 2].map(|rank| if rank == this.rank { 99 } else { rank }))
+        else {
+            panic!("a list without the rank that is gone");
+        };
+        assert!(reason.contains("99") || reason.contains("rank 1 is gone"), "{reason}");
+        let mut rest = ranks.shrink(&[1]).expect("the others meet");
+        let mut x = DeviceBuffer::from_host(&stream, &[this.rank as u32]).expect("x");
+        drop(rest.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+        assert_eq!(x.to_host().expect("x"), [2]);
+        return rest.finish().expect("the end in common");
+    }
+    processes(this_test!(), 3, Some(1));
+}
+
+#[test]
+fn a_rank_killed_in_finish_is_named() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&short()).expect("ranks meet");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if this.rank == 0 {
+            std::thread::sleep(Duration::from_millis(300));
+            this.die();
+        }
+        let error = ranks.finish().expect_err("rank 0 is gone").to_string();
+        this.assert_in_time();
+        return assert!(error.contains("rank 0 is gone: process "), "{error}");
+    }
+    processes(this_test!(), 3, Some(0));
+}
+
+#[test]
+fn a_stopped_process_is_a_timeout() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&timeout(500)).expect("ranks meet");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if this.rank == 1 {
+            // The parent kills it when the others have passed.
+            // SAFETY: it sends a signal to this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        }
+        let start = Instant::now();
+        // More than the socket takes.
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![0u8; 16 << 20]).expect("x");
+        let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
+        let text = error.expect_err("rank 1 is stopped").to_string();
+        assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+        return assert!(text.contains("rank 1 (process ") && text.contains("does not answer"), "{text}");
+    }
+    let test = this_test!();
+    let (folder, server) = (Folder::new(test), server());
+    let mut children: Vec<_> = (0..3).map(|rank| start(test, &server, &folder.0, rank, 3)).collect();
+    let mut stopped = children.remove(1);
+    let ended: Vec<_> =
+        children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    stopped.kill().expect("killed");
+    stopped.wait().expect("it ends");
+    for output in ended {
+        let text = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .concat();
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+}
+
+/// Rank 0 waits for this rank; meanwhile others come to its port, which are there until the process ends.
+fn bring_strangers(_this: &Rank, store: &dyn Store) {
+    let key = "warpsmith/alone/0/communicator/world#0/card/0";
+    let card = store.get(key, Instant::now() + Duration::from_secs(20)).expect("rank 0's card");
+    let card = String::from_utf8(card).expect("JSON");
+    let address = card.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let address = address.expect("an address");
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1", b""] {
+        let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        std::io::Write::write_all(&mut stream, garbage).expect("written");
+        std::mem::forget(stream);
+    }
+}
+
+#[test]
+fn strangers_on_the_port_are_refused() {
+    if let Some(this) = Rank::this() {
+        let store = match this.rank {
+            1 => this.hooked("card/1", bring_strangers),
+            _ => this.store(),
+        };
+        let ranks = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
+        return ranks.expect("ranks meet").finish().expect("the end in common");
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn communicators_of_processes_leave_nothing() {
+    if let Some(this) = Rank::this() {
+        let stream = streams(1).remove(0);
+        let live = || {
+            let options = CommunicatorOptions::new();
+            let mut ranks =
+                Communicator::init(&stream, &this.launch(), this.store(), &options).expect("ranks meet");
+            let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
+            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            ranks.finish().expect("the end in common");
+        };
+        (0..10).for_each(|_| live());
+        settle(entries("/proc/self/task"), entries("/proc/self/fd"));
+        std::thread::sleep(Duration::from_millis(100));
+        let (threads, files, memory) = (entries("/proc/self/task"), entries("/proc/self/fd"), resident());
+        (0..100).for_each(|_| live());
+        settle(threads, files);
+        let grown = resident().saturating_sub(memory);
+        return assert!(grown < 4096, "{grown} KiB more than after 10 lives");
+    }
+    processes(this_test!(), 2, None);
+}

@@ -1,0 +1,45 @@
+//! Ranks for tests.
+
+use std::time::Duration;
+
+use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Failure};
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::{Device, Stream};
+
+/// Longer than anything that is done takes.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// Options whose operations time out after this.
+pub fn timeout(milliseconds: u64) -> CommunicatorOptions {
+    CommunicatorOptions::new().timeout(Duration::from_millis(milliseconds))
+}
+
+/// Streams of as many emulated devices of one driver.
+pub fn streams(world: usize) -> Vec<Stream> {
+    let driver = EmulatedDriver::builder().devices(world as u32).build();
+    let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
+    (0..world as u32).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect()
+}
+
+/// Calls a function for each rank, on a thread of its own. The results are in the order of ranks.
+pub fn on_ranks<R: Send>(
+    world: usize,
+    options: &CommunicatorOptions,
+    work: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let ranks = Communicator::init_all(&streams(world), options).expect("ranks meet");
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| work(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+/// The failure that an error reports.
+#[track_caller]
+pub fn failure<T>(result: Result<T, Error>) -> Failure {
+    match result {
+        Err(Error::Communicator(error)) => error.failure,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("no error"),
+    }
+}
