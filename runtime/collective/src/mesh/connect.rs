@@ -44,6 +44,8 @@ pub(crate) struct DeviceFacts {
     pub is_emulated: bool,
     /// The stream's number in its process.
     pub stream: u64,
+    /// The version of NCCL there, or why there is none; `None` if it is not asked for.
+    pub nccl: Option<Result<i32, String>>,
 }
 
 /// What a rank publishes in the store.

@@ -1,4 +1,5 @@
-//! Communicators of emulated devices, with ranks as threads of this process and as processes of their own.
+//! Communicators of emulated devices, with ranks as threads of this process and as processes of their own;
+//! those of GPUs in modules `*_on_gpu`.
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
@@ -7,6 +8,8 @@ mod graphs;
 mod groups;
 mod lives;
 mod meeting;
+#[cfg(unix)]
+mod nccl_on_gpu;
 mod operations;
 #[cfg(unix)]
 mod processes;
