@@ -10,7 +10,7 @@ use crate::failure::CommunicatorError;
 /// An operation that was enqueued on a communicator's stream, or a group of them. It may be dropped: the operation goes on,
 /// and later work on its buffers follows it.
 ///
-/// An operation that was captured is done when its graph has run it for the first time.
+/// An operation that was captured is done when its graph has run it for the first time; one of NCCL's, when it is captured.
 #[derive(Debug, Clone)]
 #[must_use = "an operation that fails says so here; call `wait`, or drop it on purpose"]
 pub struct Work {

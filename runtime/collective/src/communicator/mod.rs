@@ -116,7 +116,7 @@ impl Communicator {
     }
 
     /// A communicator for each of these streams, all of this process, in their order: rank 0 is the first. Each can be moved
-    /// to a thread of its own, or all be used by one.
+    /// to a thread of its own, as those of GPUs must be; those of emulated devices can also all be used by one.
     ///
     /// # Errors
     /// As [`Self::init`]; [`Error::Runtime`] without streams.

@@ -3,6 +3,8 @@
 //! A rank's operation waits on its stream until all ranks have enqueued the same, or its communicator is aborted. What NCCL does
 //! not allow is noted as a violation, which [`Script::check`] reports.
 
+mod numbers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -10,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use half::{bf16, f16};
 use warpsmith_core::Stream;
 use warpsmith_core::driver::{DevicePtr, HostAccess, HostWork};
 
+use self::numbers::{decode, element_bytes, encode};
 use super::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
 
 /// What happens to the communicators of a name, and what has happened.
@@ -178,55 +180,6 @@ impl FakeComm {
             exchanged =
                 self.script.changed.wait_timeout(exchanged, time).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-}
-
-fn element_bytes(data_type: c_int) -> usize {
-    match data_type {
-        0 | 1 => 1,
-        6 | 9 => 2,
-        2 | 3 | 7 => 4,
-        _ => 8,
-    }
-}
-
-fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f64> {
-    macro_rules! of {
-        ($type:ty) => {
-            bytes.chunks_exact(size_of::<$type>()).map(bytemuck::pod_read_unaligned::<$type>)
-        };
-    }
-    match data_type {
-        0 => of!(i8).map(f64::from).collect(),
-        1 => of!(u8).map(f64::from).collect(),
-        2 => of!(i32).map(f64::from).collect(),
-        3 => of!(u32).map(f64::from).collect(),
-        4 => of!(i64).map(|x| x as f64).collect(),
-        5 => of!(u64).map(|x| x as f64).collect(),
-        6 => of!(f16).map(f64::from).collect(),
-        7 => of!(f32).map(f64::from).collect(),
-        8 => of!(f64).collect(),
-        _ => of!(bf16).map(f64::from).collect(),
-    }
-}
-
-fn encode(data_type: c_int, values: &[f64]) -> Vec<u8> {
-    macro_rules! of {
-        ($convert:expr) => {
-            values.iter().flat_map(|x| bytemuck::bytes_of(&$convert(*x)).to_vec()).collect()
-        };
-    }
-    match data_type {
-        0 => of!(|x| x as i8),
-        1 => of!(|x| x as u8),
-        2 => of!(|x| x as i32),
-        3 => of!(|x| x as u32),
-        4 => of!(|x| x as i64),
-        5 => of!(|x| x as u64),
-        6 => of!(f16::from_f64),
-        7 => of!(|x| x as f32),
-        8 => of!(|x: f64| x),
-        _ => of!(bf16::from_f64),
     }
 }
 

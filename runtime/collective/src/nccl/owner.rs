@@ -23,8 +23,18 @@ enum End {
     Finished,
 }
 
+/// Says that the owner has ended, however it has.
+struct Ended<'r>(&'r Rank);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.set_ending(Ending::Ended);
+    }
+}
+
 /// Runs until the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
+    let _ended = Ended(rank);
     match watch(rank) {
         End::Finished => finish(rank, finish_time),
         End::Dropped => {
@@ -38,7 +48,6 @@ pub(super) fn run(rank: &Rank, finish_time: Duration) {
             rank.fail_all(&failure);
         }
     }
-    rank.set_ending(Ending::Ended);
 }
 
 fn watch(rank: &Rank) -> End {

@@ -283,6 +283,11 @@ impl Rank {
 
     /// Looks how far the operations have come, and ends the works of those that are done.
     pub fn look(&self) -> Result<Standing, Failure> {
+        let idle = Standing { is_idle: true, running: None };
+        if let Some(failure) = self.mesh.member.failure() {
+            self.fail_all(&failure);
+            return Ok(idle);
+        }
         let mut queue = locked(&self.queue);
         while let Some(first) = queue.outstanding.front_mut() {
             let reached = |event| {
@@ -301,13 +306,19 @@ impl Rank {
                     running: Some(Running { operation, since, timeout, peers }),
                 });
             }
+            // An abort, which follows a failure, lets the stream go on behind operations that are not done.
+            if let Some(failure) = self.mesh.member.failure() {
+                drop(queue);
+                self.fail_all(&failure);
+                return Ok(idle);
+            }
             if let Some(done) = queue.outstanding.pop_front() {
                 self.ended(&done.calls, done.number, None);
                 queue.spare.extend([done.before, done.behind]);
                 done.work.end(Ok(()));
             }
         }
-        Ok(Standing { is_idle: true, running: None })
+        Ok(idle)
     }
 
     /// Ends the works of all operations with the communicator's failure.
