@@ -106,6 +106,11 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// The uses are the memory of the calls. Where one is a write, no two of them overlap.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
 
+    /// Fails if something that the program has still needs the communicator.
+    fn may_finish(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Ends what it has in common with the other ranks, which do so too. Nothing is enqueued after that.
     fn finish(&self) -> Result<()> {
         Ok(())

@@ -263,11 +263,13 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Communicator`]: the failure that ended the communicator before, or a rank that did not come.
+    /// [`Error::Argument`] while the stream is being captured; with NCCL, while there are graphs with its operations.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
             return Err(Error::Argument { operation: "finish", rank: self.rank(), reason });
         }
+        self.backend.may_finish()?;
         let work = self.barrier()?;
         work.state.wait_end()?;
         self.backend.finish()?;

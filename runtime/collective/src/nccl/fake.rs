@@ -15,7 +15,7 @@ use std::time::Duration;
 use warpsmith_core::Stream;
 use warpsmith_core::driver::{DevicePtr, HostAccess, HostWork};
 
-use self::numbers::{decode, element_bytes, encode};
+use self::numbers::{decode, element_bytes, encode, reduced};
 use super::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
 
 /// What happens to the communicators of a name, and what has happened.
@@ -289,27 +289,11 @@ impl Op {
             "ncclScatter" => block(&said[self.root as usize], comm.rank),
             "ncclAllGather" | "ncclGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
             "ncclAlltoAll" => said.iter().flat_map(|said| block(said, comm.rank)).collect(),
-            "ncclReduceScatter" => self.reduced(said.iter().map(|said| block(said, comm.rank)), comm.world),
-            _ => self.reduced(said.iter().map(|said| said.bytes.clone()), comm.world),
-        }
-    }
-
-    fn reduced(&self, contributions: impl Iterator<Item = Vec<u8>>, world: usize) -> Vec<u8> {
-        let all = contributions.map(|bytes| decode(self.data_type, &bytes));
-        let sum = all.reduce(|x, y| {
-            let both = x.into_iter().zip(y);
-            match self.operator {
-                1 => both.map(|(x, y)| x * y).collect(),
-                2 => both.map(|(x, y)| x.max(y)).collect(),
-                3 => both.map(|(x, y)| x.min(y)).collect(),
-                _ => both.map(|(x, y)| x + y).collect(),
+            "ncclReduceScatter" => {
+                reduced(self.data_type, self.operator, said.iter().map(|said| block(said, comm.rank)))
             }
-        });
-        let mut sum = sum.unwrap_or_default();
-        if self.operator == 4 {
-            sum.iter_mut().for_each(|x| *x /= world as f64);
+            _ => reduced(self.data_type, self.operator, said.iter().map(|said| said.bytes.clone())),
         }
-        encode(self.data_type, &sum)
     }
 }
 

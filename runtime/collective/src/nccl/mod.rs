@@ -200,11 +200,15 @@ impl Backend for NcclBackend {
         }
     }
 
-    fn finish(&self) -> Result<()> {
+    fn may_finish(&self) -> Result<()> {
         if Arc::strong_count(&self.0.graphs) > 1 {
             let reason = "graphs have operations of the communicator; drop them first".to_owned();
             return Err(Error::Argument { operation: "finish", rank: self.0.mesh.rank(), reason });
         }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<()> {
         self.0.set_ending(Ending::Finishing);
         self.0.wait_ended();
         match self.0.mesh.member.failure() {

@@ -457,7 +457,8 @@ fn a_communicator_outlives_its_graphs() {
         graph.launch(&stream).expect("launched");
         assert_eq!(x.to_host().expect("x"), [1.5 * 2f32.powi(launches); 4]);
     }
-    drop(ranks);
+    let refused = ranks.finish().expect_err("the graph needs it").to_string();
+    assert!(refused.contains("drop them first"), "{refused}");
     graph.launch(&stream).expect("launched");
     assert_eq!(x.to_host().expect("x"), [12.0; 4]);
     assert!(!script.calls(0).contains(&"ncclCommAbort".to_owned()));

@@ -55,3 +55,27 @@ pub(super) fn encode(data_type: c_int, values: &[f64]) -> Vec<u8> {
         _ => of!(bf16::from_f64),
     }
 }
+
+/// What all ranks' elements become.
+pub(super) fn reduced(
+    data_type: c_int,
+    operator: c_int,
+    contributions: impl ExactSizeIterator<Item = Vec<u8>>,
+) -> Vec<u8> {
+    let world = contributions.len() as f64;
+    let all = contributions.map(|bytes| decode(data_type, &bytes));
+    let reduced = all.reduce(|x, y| {
+        let both = x.into_iter().zip(y);
+        match operator {
+            1 => both.map(|(x, y)| x * y).collect(),
+            2 => both.map(|(x, y)| x.max(y)).collect(),
+            3 => both.map(|(x, y)| x.min(y)).collect(),
+            _ => both.map(|(x, y)| x + y).collect(),
+        }
+    });
+    let mut reduced = reduced.unwrap_or_default();
+    if operator == 4 {
+        reduced.iter_mut().for_each(|x| *x /= world);
+    }
+    encode(data_type, &reduced)
+}
