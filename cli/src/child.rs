@@ -5,8 +5,8 @@ use std::process::{Command, ExitStatus};
 
 pub use self::signals::{PAUSE, Signals, name_of, send};
 
-/// Runs a program to its end. Signals that end programs are passed on to it instead of ending this one. Those that keys of a
-/// terminal send reach it without that.
+/// Runs a program to its end. Signals that end programs are passed on to it instead of ending this one. Those that keys
+/// of a terminal send reach it without that.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let signals = Signals::catch()?;
     let mut child = command.spawn()?;
@@ -70,7 +70,8 @@ mod signals {
             came.map(|(signal, _)| *signal).collect()
         }
 
-        /// Whether a signal reached the programs as well: those of keys of the terminal are for the whole process group.
+        /// Whether a signal reached the programs as well: those of keys of the terminal are for the whole process
+        /// group.
         pub fn reached_all(&self, signal: i32) -> bool {
             self.has_terminal && matches!(signal, SIGINT | SIGQUIT)
         }

@@ -1,7 +1,8 @@
 //! `warpsmith launch`: starts a program several times on this host, each with a rank of its own.
 //!
-//! Guarantees: the processes end with this command, also when it is killed (on Linux); when one fails, the others are ended,
-//! and it is named; the store in which they meet listens on the loopback interface alone, and wants the token of the run.
+//! Guarantees: the processes end with this command, also when it is killed (on Linux); when one fails, the others are
+//! ended, and it is named; the store in which they meet listens on the loopback interface alone, and wants the token of
+//! the run.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};

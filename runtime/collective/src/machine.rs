@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::OnceLock;
 
-/// What distinguishes this host, or its container, from others: the system's boot and its namespaces. Processes with the same
-/// identity can share memory and local sockets. Empty where the system has none of it.
+/// What distinguishes this host, or its container, from others: the system's boot and its namespaces. Processes with
+/// the same identity can share memory and local sockets. Empty where the system has none of it.
 pub fn identity() -> &'static str {
     static IDENTITY: OnceLock<String> = OnceLock::new();
     IDENTITY.get_or_init(|| {

@@ -8,8 +8,8 @@ use super::variables::{Read, Variables};
 use super::{Engine, nodes};
 use crate::error::{Error, Result};
 
-/// The first port for runs whose engine names none, above those that Linux gives to clients, and how many there are. JAX has
-/// the same ones.
+/// The first port for runs whose engine names none, above those that Linux gives to clients, and how many there are.
+/// JAX has the same ones.
 const PORTS: (u16, u64) = (61440, 4096);
 
 /// Where the processes of a run meet.

@@ -1,7 +1,7 @@
 //! Which rank a process is, of how many, and where they meet: from the engine that started it.
 //!
-//! Guarantees: variables of the environment that are malformed, incomplete or contradict each other are an error that names
-//! them; what no engine says is not guessed.
+//! Guarantees: variables of the environment that are malformed, incomplete or contradict each other are an error that
+//! names them; what no engine says is not guessed.
 //!
 //! | engine | variables |
 //! | --- | --- |
@@ -11,9 +11,10 @@
 //! | mpirun of MPICH and Intel | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS` |
 //! | srun | `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `SLURM_STEP_NODELIST`, in a step only: `SLURM_STEP_ID` |
 //!
-//! The first of them that there is decides. One engine may run inside another: torchrun may be what srun or mpirun started,
-//! mpirun starts its processes through srun. Where both could have started this process and they do not agree, that is
-//! an error: the variables of `warpsmith launch` and torchrun, which name their engine, win over all others; those of any engine win over Slurm's.
+//! The first of them that there is decides. One engine may run inside another: torchrun may be what srun or mpirun
+//! started, mpirun starts its processes through srun. Where both could have started this process and they do not agree,
+//! that is an error: the variables of `warpsmith launch` and torchrun, which name their engine, win over all others;
+//! those of any engine win over Slurm's.
 
 mod address;
 mod engines;
@@ -131,8 +132,8 @@ impl Launch {
         Variables::of_process()?.launch()
     }
 
-    /// The place of a process with these environment variables, which `parent` started: processes that mpirun started on
-    /// one host find each other by the number of the process that started them.
+    /// The place of a process with these environment variables, which `parent` started: processes that mpirun started
+    /// on one host find each other by the number of the process that started them.
     ///
     /// ```
     /// use std::collections::BTreeMap;

@@ -49,7 +49,7 @@ impl Member {
             ("process", place.process.to_string()),
             ("gpu", gpu.clone().unwrap_or_default()),
         ];
-        facts.iter().map(|(name, value)| format!("{name}={}\n", value.replace('\n', " "))).collect()
+        facts.iter().map(|(name, value)| format!("{name}={}\n", value.replace(['\n', '\0'], " "))).collect()
     }
 
     /// Reads the text of a rank. `None` when it is not one's.

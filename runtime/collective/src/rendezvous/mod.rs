@@ -1,8 +1,8 @@
 //! All ranks find each other, before anything can hang.
 //!
-//! Guarantees: ranks that expect other numbers of ranks, have the same rank, the same GPU or another version of Warpsmith are
-//! an error on all ranks that are there, which names both; a rank whose process ends is named at once; ranks that do not come
-//! are named at the deadline. No rank goes on before all are there and fit.
+//! Guarantees: ranks that expect other numbers of ranks, have the same rank, the same GPU or another version of
+//! Warpsmith are an error on all ranks that are there, which names both; a rank whose process ends is named at once;
+//! ranks that do not come are named at the deadline. No rank goes on before all are there and fit.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -50,6 +50,11 @@ const GONE: &str = "gone";
 const FINISHED: &str = "finished";
 /// The key of a group with what is wrong.
 const FAILED: &str = "failed";
+/// The keys of a group with what all ranks say, which rank 0 writes, and the number of ranks in each: a text has less
+/// than 1 KiB.
+const MEMBERS: &str = "members";
+const CHUNK: usize = 1024;
+const END_OF_MEMBER: u8 = 0;
 /// How often it is looked whether a rank has ended while others are waited for.
 const LOOK: Duration = Duration::from_millis(50);
 /// What is kept of the time for finding out who is missing.
@@ -63,13 +68,13 @@ pub struct Meeting {
     store: PrefixStore,
 }
 
-/// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives the
-/// same names, each once. `gpu` is the [`uuid`](warpsmith_core::Device::uuid) of the GPU that the rank will use; emulated devices
-/// have none of their own.
+/// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives
+/// the same names, each once. `gpu` is the [`uuid`](warpsmith_core::Device::uuid) of the GPU that the rank will use;
+/// emulated devices have none of their own.
 ///
 /// # Errors
-/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the ranks that wait when another one finds what is wrong; those
-/// of the store.
+/// [`Error::Rendezvous`], with [`RendezvousError::Refused`] on the ranks that wait when another one finds what is
+/// wrong; those of the store.
 pub fn meet(
     launch: &Launch,
     store: Arc<dyn Store>,
@@ -152,34 +157,101 @@ fn rank_key(rank: usize) -> String {
     format!("rank/{rank}")
 }
 
-/// Waits for all ranks.
+/// Waits for all ranks. Rank 0 collects what they say, so that the number of operations does not grow with the square
+/// of the number of ranks.
 fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Instant) -> Result<Vec<Member>> {
-    let began = Instant::now();
-    let keys: Vec<String> = (0..launch.world_size).map(rank_key).collect();
-    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let member = |key: &str| {
-        let text = store.get(key, deadline)?;
-        Member::read(&text).ok_or_else(|| Error::StrangeValue { key: key.to_owned() })
-    };
     // What is left is for finding out who is missing.
-    let left = deadline.saturating_duration_since(began);
-    match (Watch { run, group: Some(store) }).wait(&names, deadline - REPORT.min(left / 4))? {
-        Waited::Set => keys.iter().map(|key| member(key)).collect(),
+    let left = deadline.saturating_duration_since(Instant::now());
+    let report = REPORT.min(left / 4);
+    let world_size = launch.world_size;
+    let chunks: Vec<String> =
+        (0..world_size.div_ceil(CHUNK)).map(|chunk| format!("{MEMBERS}/{chunk}")).collect();
+    let keys = if launch.rank == 0 { (0..world_size).map(rank_key).collect() } else { chunks.clone() };
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    match (Watch { run, group: Some(store) }).wait(&names, deadline - report)? {
+        Waited::Set => {}
         Waited::Gone(rank) => {
-            let was_there = store.contains(&[&rank_key(rank)], deadline)?;
-            let place = if was_there { Some(member(&rank_key(rank))?.place) } else { None };
-            Err(RendezvousError::RankGone { rank, place }.into())
+            let key = rank_key(rank);
+            let place = if store.contains(&[&key], deadline)? {
+                Some(member(store, &key, deadline)?.place)
+            } else {
+                None
+            };
+            return Err(RendezvousError::RankGone { rank, place }.into());
         }
         Waited::Late => {
-            let (mut ranks, mut present) = (Vec::new(), Vec::new());
-            for (rank, key) in keys.iter().enumerate() {
-                match store.contains(&[key], deadline)? {
-                    true => present.push(member(key)?.place),
-                    false => ranks.push(rank),
-                }
+            if launch.rank > 0 {
+                // Rank 0 finds out for all, if it is there.
+                await_refusal(store, deadline - report / 2)?;
             }
-            let (world_size, seconds) = (launch.world_size, left.as_secs_f64());
-            Err(RendezvousError::MissingRanks { ranks, present, world_size, seconds }.into())
+            return Err(missing(world_size, store, left, deadline));
+        }
+    }
+    let mut members = Vec::new();
+    if launch.rank == 0 {
+        for (keys, chunk) in names.chunks(CHUNK).zip(&chunks) {
+            let mut texts = Vec::new();
+            for key in keys {
+                let text = store.get(key, deadline)?;
+                members
+                    .push(Member::read(&text).ok_or_else(|| Error::StrangeValue { key: (*key).to_owned() })?);
+                texts.extend(text);
+                texts.push(END_OF_MEMBER);
+            }
+            store.set(chunk, &texts, deadline)?;
+        }
+    } else {
+        for chunk in &chunks {
+            for text in store.get(chunk, deadline)?.split(|byte| *byte == END_OF_MEMBER) {
+                members.extend(Member::read(text));
+            }
+        }
+    }
+    match members.iter().map(|member| member.place.rank).eq(0..world_size) {
+        true => Ok(members),
+        false => Err(Error::StrangeValue { key: MEMBERS.to_owned() }),
+    }
+}
+
+fn member(store: &PrefixStore, key: &str, deadline: Instant) -> Result<Member> {
+    Member::read(&store.get(key, deadline)?).ok_or_else(|| Error::StrangeValue { key: key.to_owned() })
+}
+
+/// Fails with what another rank finds wrong until then.
+fn await_refusal(store: &PrefixStore, until: Instant) -> Result<()> {
+    match store.get(FAILED, until) {
+        Ok(problem) => {
+            let problem = String::from_utf8_lossy(&problem).into_owned();
+            Err(RendezvousError::Refused { problem }.into())
+        }
+        Err(Error::StoreTimeout { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Which ranks are missing.
+fn missing(world_size: usize, store: &PrefixStore, waited: Duration, deadline: Instant) -> Error {
+    let (mut ranks, mut present) = (Vec::new(), Vec::new());
+    for rank in 0..world_size {
+        let key = rank_key(rank);
+        let found = match store.contains(&[&key], deadline) {
+            Ok(false) => {
+                ranks.push(rank);
+                continue;
+            }
+            Ok(true) => member(store, &key, deadline),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(member) => present.push(member.place),
+            Err(error) => return error,
+        }
+    }
+    match ranks.is_empty() {
+        // All are there, but rank 0 has not said so.
+        true => Error::StoreTimeout { key: MEMBERS.to_owned() },
+        false => {
+            RendezvousError::MissingRanks { ranks, present, world_size, seconds: waited.as_secs_f64() }.into()
         }
     }
 }
@@ -219,8 +291,7 @@ impl<'a> Watch<'a> {
             if let Some(group) = self.group
                 && group.contains(&[FAILED], until)?
             {
-                let problem = String::from_utf8_lossy(&group.get(FAILED, until)?).into_owned();
-                return Err(RendezvousError::Refused { problem }.into());
+                await_refusal(group, until)?;
             }
             if let Some(&rank) = gone(self.run, until)?.first() {
                 return Ok(Waited::Gone(rank));
@@ -252,8 +323,8 @@ impl Meeting {
         &self.store
     }
 
-    /// The ranks whose processes have ended without [`RunStore::finish`], in the order in which they did: the first may be why
-    /// the others did. None in stores that do not know.
+    /// The ranks whose processes have ended without [`RunStore::finish`], in the order in which they did: the first may
+    /// be why the others did. None in stores that do not know.
     ///
     /// # Errors
     /// The store cannot be reached by the deadline.

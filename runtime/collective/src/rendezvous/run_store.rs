@@ -12,10 +12,11 @@ use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
 
-/// The store in which the processes of a run meet; a process that has ended is known to the others, except in a folder and at
-/// torchrun's agent.
+/// The store in which the processes of a run meet; a process that has ended is known to the others, except in a folder
+/// and at torchrun's agent.
 ///
-/// Dropping it without [`finish`](Self::finish) tells the others that this process has ended; in rank 0 it may end the store.
+/// Dropping it without [`finish`](Self::finish) tells the others that this process has ended; in rank 0 it may end the
+/// store.
 #[derive(Debug)]
 pub struct RunStore {
     // The order in which they are dropped.
@@ -26,8 +27,8 @@ pub struct RunStore {
 }
 
 impl Launch {
-    /// Opens the store of the run: serves it if this is rank 0 and no engine does, connects to it else, until the deadline.
-    /// A process alone has a [`MemoryStore`].
+    /// Opens the store of the run: serves it if this is rank 0 and no engine does, connects to it else, until the
+    /// deadline. A process alone has a [`MemoryStore`].
     ///
     /// A server listens on the address that the name of its host stands for, on no other network; with a token, it
     /// serves only this run.
@@ -83,8 +84,8 @@ impl RunStore {
         self.store.clone()
     }
 
-    /// Ends the use of the store: the others do not take the end of this process for a failure. Where it serves the store, it
-    /// waits until all others have come to this as well, or ended.
+    /// Ends the use of the store: the others do not take the end of this process for a failure. Where it serves the
+    /// store, it waits until all others have come to this as well, or ended.
     ///
     /// # Errors
     /// The store cannot be reached; [`Error::StoreTimeout`] when others still use it at the deadline.

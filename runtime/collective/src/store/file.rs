@@ -20,9 +20,9 @@ const MAGIC: &[u8; 8] = b"WSSTORE1";
 /// The pauses between looks at the folder.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// The store in a folder of a file system that all ranks see: for processes without a network between them. The format is its
-/// own, a file a key; PyTorch's `FileStore` cannot read it. The file system must have locks and atomic renames: local ones,
-/// and NFS from version 4.
+/// The store in a folder of a file system that all ranks see: for processes without a network between them. The format
+/// is its own, a file a key; PyTorch's `FileStore` cannot read it. The file system must have locks and atomic renames:
+/// local ones, and NFS from version 4.
 ///
 /// Values stay when the processes end: give each run a folder of its own, or keys of its own
 /// ([`Launch::store`](crate::Launch::store) does so), and remove the folder afterwards.

@@ -1,8 +1,8 @@
 //! Stores: values under names, which all ranks see.
 //!
 //! Guarantees: each operation is atomic; [`get`](Store::get) and [`wait`](Store::wait) return when the keys are set, in
-//! whatever order ranks arrive; none takes longer than its deadline; no key is longer than [`LONGEST_KEY`], no value than
-//! [`LONGEST_VALUE`].
+//! whatever order ranks arrive; none takes longer than its deadline; no key is longer than [`LONGEST_KEY`], no value
+//! than [`LONGEST_VALUE`].
 //!
 //! | ranks are | use |
 //! | --- | --- |
@@ -86,8 +86,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`Error::NotANumber`]; as [`Self::set`].
     fn add(&self, key: &str, amount: i64, deadline: Instant) -> Result<i64>;
 
-    /// Sets a key when its value is `expected`, or, when that is empty, when it is not set. Returns the value after that,
-    /// which is empty when the key is still not set.
+    /// Sets a key when its value is `expected`, or, when that is empty, when it is not set. Returns the value after
+    /// that, which is empty when the key is still not set.
     ///
     /// # Errors
     /// As [`Self::set`].

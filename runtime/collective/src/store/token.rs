@@ -1,6 +1,7 @@
 //! The secret of a run, with which the two ends of a store prove to each other that they belong to it.
 //!
-//! Guarantees: the secret itself never goes over the wire, nor into text for people; proofs are compared in constant time.
+//! Guarantees: the secret itself never goes over the wire, nor into text for people; proofs are compared in constant
+//! time.
 
 use std::fmt;
 use std::io;
@@ -15,8 +16,8 @@ pub(super) const PROOF: usize = 32;
 /// The longest token, in bytes.
 const LONGEST: usize = 256;
 
-/// The secret of a run: a server that has one serves only clients that have the same. `warpsmith launch` makes one for each
-/// run, in `WARPSMITH_TOKEN`.
+/// The secret of a run: a server that has one serves only clients that have the same. `warpsmith launch` makes one for
+/// each run, in `WARPSMITH_TOKEN`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 

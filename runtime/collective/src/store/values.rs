@@ -48,8 +48,8 @@ impl Values {
         Some(sum)
     }
 
-    /// Sets a key when its value is `expected`, or, when that is empty, when it has none. Returns the value after that, and
-    /// whether it was set.
+    /// Sets a key when its value is `expected`, or, when that is empty, when it has none. Returns the value after that,
+    /// and whether it was set.
     pub fn compare_set(&mut self, key: &[u8], expected: &[u8], desired: &[u8]) -> (Option<Vec<u8>>, bool) {
         match self.get(key) {
             Some(present) if present != expected => (Some(present.to_vec()), false),

@@ -5,7 +5,7 @@ use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use warpsmith_collective::store::FileStore;
+use warpsmith_collective::store::{ServerOptions, StoreServer, TcpStore};
 use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, ReduceOp, Result, Store};
 use warpsmith_runtime::DeviceBuffer;
 
@@ -16,6 +16,7 @@ use crate::support::{LONG, on_ranks, streams, timeout};
 const RANK: &str = "WARPSMITH_TEST_RANK";
 const WORLD: &str = "WARPSMITH_TEST_WORLD";
 const FOLDER: &str = "WARPSMITH_TEST_FOLDER";
+const STORE: &str = "WARPSMITH_TEST_STORE";
 
 /// The rank that this process is, in a test that starts processes; `None` in the one that starts them.
 #[derive(Debug, Clone)]
@@ -38,7 +39,8 @@ impl Rank {
     }
 
     pub fn store(&self) -> Arc<dyn Store> {
-        Arc::new(FileStore::open(self.folder.join("store")).expect("a store"))
+        let address = std::env::var(STORE).expect("the address of the store");
+        Arc::new(TcpStore::connect(&address, None, Instant::now() + LONG).expect("a store"))
     }
 
     fn hooked(&self, at: &'static str, hook: fn(&Self, &dyn Store)) -> Arc<dyn Store> {
@@ -95,17 +97,23 @@ impl Drop for Folder {
     }
 }
 
-fn start(test: &str, folder: &Path, rank: usize, world: usize) -> Child {
+fn server() -> StoreServer {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    StoreServer::start(address, ServerOptions::default()).expect("a server")
+}
+
+fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: usize) -> Child {
     let mut command = alone::command(test);
     command.env(RANK, rank.to_string()).env(WORLD, world.to_string()).env(FOLDER, folder);
+    command.env(STORE, server.address().to_string());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("this program runs again")
 }
 
 /// Runs a test as processes. Those but `killed` must pass; it must have been killed. Returns what each has written.
 #[track_caller]
 pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
-    let folder = Folder::new(test);
-    let children: Vec<_> = (0..world).map(|rank| start(test, &folder.0, rank, world)).collect();
+    let (folder, server) = (Folder::new(test), server());
+    let children: Vec<_> = (0..world).map(|rank| start(test, &server, &folder.0, rank, world)).collect();
     let ended: Vec<Output> =
         children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
     let text = |output: &Output| {
@@ -317,8 +325,8 @@ fn a_stopped_process_is_a_timeout() {
         return assert!(text.contains("rank 1 (process ") && text.contains("does not answer"), "{text}");
     }
     let test = this_test!();
-    let folder = Folder::new(test);
-    let mut children: Vec<_> = (0..3).map(|rank| start(test, &folder.0, rank, 3)).collect();
+    let (folder, server) = (Folder::new(test), server());
+    let mut children: Vec<_> = (0..3).map(|rank| start(test, &server, &folder.0, rank, 3)).collect();
     let mut stopped = children.remove(1);
     let ended: Vec<_> =
         children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();

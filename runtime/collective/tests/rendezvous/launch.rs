@@ -119,7 +119,8 @@ fn engines_that_name_themselves_win() {
     let inside = launch(&[BY_HAND, own, TORCHRUN, SLURM, OPEN_MPI]).unwrap();
     assert_eq!((inside.rank, inside.world_size, inside.engine), (1, 2, Engine::Warpsmith));
     assert!(matches!(inside.store, Some(StoreAddress::Tcp { served_by: StoreHost::Launcher, .. })));
-    // mpirun starts one process on each host through srun, and its ranks from there; torchrun's variables without its name.
+    // mpirun starts one process on each host through srun, and its ranks from there; torchrun's variables without its
+    // name.
     let in_slurm = "SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_LOCALID=0";
     assert_eq!(launch(&[SLURM, in_slurm, OPEN_MPI]).unwrap().engine, Engine::OpenMpi);
     let env = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=a MASTER_PORT=1";

@@ -1,5 +1,5 @@
-//! How ranks find each other, by the public interface: environments, stores, the protocol, the rendezvous. No test needs a
-//! device.
+//! How ranks find each other, by the public interface: environments, stores, the protocol, the rendezvous. No test
+//! needs a device.
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;

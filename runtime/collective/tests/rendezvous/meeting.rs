@@ -85,6 +85,18 @@ fn four_ranks_meet_within_300_ms() {
 }
 
 #[test]
+fn many_ranks_meet() {
+    let server = server(None);
+    let began = Instant::now();
+    let meetings = meet_all(Launch::threads(128).collect(), || Arc::new(client(&server)), soon());
+    println!("128 ranks met in {:?}", began.elapsed());
+    for meeting in meetings {
+        let ranks: Vec<_> = meeting.unwrap().members().iter().map(|member| member.place.rank).collect();
+        assert!(ranks.into_iter().eq(0..128));
+    }
+}
+
+#[test]
 fn another_number_of_ranks_is_named() {
     let mut launches: Vec<Launch> = Launch::threads(3).collect();
     launches[1].world_size = 4;

@@ -1,6 +1,7 @@
 //! One connection of a client: requests out, replies in.
 //!
-//! Guarantees: no call takes longer than its deadline; a reply is not believed before its length is compared with its limit.
+//! Guarantees: no call takes longer than its deadline; a reply is not believed before its length is compared with its
+//! limit.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! What a server does, without its sockets: the values, who waits for what, and what each client gets.
 //!
-//! Guarantees: what a client does wrong concerns that client alone, and [`Hub::receive`] refuses it; before a client has
-//! proven the token it can send nothing but that; what clients can make the server hold is limited.
+//! Guarantees: what a client does wrong concerns that client alone, and [`Hub::receive`] refuses it; before a client
+//! has proven the token it can send nothing but that; what clients can make the server hold is limited.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

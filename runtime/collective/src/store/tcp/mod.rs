@@ -1,5 +1,5 @@
-//! The store that several processes reach by TCP: a client and a server of PyTorch's `TCPStore` protocol. Either works with
-//! PyTorch's, of 2.4 or later.
+//! The store that several processes reach by TCP: a client and a server of PyTorch's `TCPStore` protocol. Either works
+//! with PyTorch's, of 2.4 or later.
 
 mod connection;
 #[cfg(feature = "fuzzing")]
@@ -27,8 +27,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(1
 ///
 /// Threads can use it at the same time: each operation has a connection of its own, which is kept for the next one.
 ///
-/// Between a server and clients with the same [`Token`], both prove that they know it. What follows is neither encrypted nor
-/// signed: the network must be trusted.
+/// Between a server and clients with the same [`Token`], both prove that they know it. What follows is neither
+/// encrypted nor signed: the network must be trusted.
 #[derive(Debug)]
 pub struct TcpStore {
     /// `HOST:PORT`
@@ -39,12 +39,12 @@ pub struct TcpStore {
 }
 
 impl TcpStore {
-    /// Connects to a server at `HOST:PORT`, an IPv6 address in brackets. Tries until the deadline, so that clients may come
-    /// before the server.
+    /// Connects to a server at `HOST:PORT`, an IPv6 address in brackets. Tries until the deadline, so that clients may
+    /// come before the server.
     ///
     /// # Errors
-    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] when it has no room, or wants a token; [`Error::NotAStore`] when
-    /// something else answers; [`Error::WrongToken`].
+    /// [`Error::StoreUnreachable`]; [`Error::StoreClosed`] when it has no room, or wants a token; [`Error::NotAStore`]
+    /// when something else answers; [`Error::WrongToken`].
     pub fn connect(address: &str, token: Option<&Token>, deadline: Instant) -> Result<Self> {
         let began = Instant::now();
         let unreachable = |source: io::Error| Error::StoreUnreachable {

@@ -1,7 +1,8 @@
 //! The server of a store: a thread that owns the sockets.
 //!
-//! Guarantees: it listens on the addresses that it is given, never on all of the machine; a connection that sends what it should not, stays in
-//! the middle of a request or does not read is closed, and the others go on; nothing waits for a connection.
+//! Guarantees: it listens on the addresses that it is given, never on all of the machine; a connection that sends what
+//! it should not, stays in the middle of a request or does not read is closed, and the others go on; nothing waits for
+//! a connection.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -45,7 +46,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends it, and the connections with it.
+/// A server for [`TcpStore`](super::TcpStore) and PyTorch's `TCPStore`. Dropping it ends it, and the connections with
+/// it.
 #[derive(Debug)]
 pub struct StoreServer {
     address: SocketAddr,
@@ -57,8 +59,8 @@ impl StoreServer {
     /// Listens on an address of this machine; on a free port when the port is 0.
     ///
     /// # Errors
-    /// [`Error::Listen`]: the port is in use, the address is not one of this machine, or it stands for all of them, from
-    /// which networks could reach the store that are not meant to.
+    /// [`Error::Listen`]: the port is in use, the address is not one of this machine, or it stands for all of them,
+    /// from which networks could reach the store that are not meant to.
     pub fn start(address: SocketAddr, options: ServerOptions) -> Result<Self> {
         Self::start_at(&[address], options)
     }
