@@ -53,7 +53,7 @@ fn nccl_uses_the_loopback_interface_unless_told_otherwise() {
         let folder = folder();
         let mut command = command(&folder, &["launch"]);
         command.env_remove("NCCL_SOCKET_IFNAME").args(["-n", "1", "sh", "-c", script]);
-        set.into_iter().for_each(|value| drop(command.env("NCCL_SOCKET_IFNAME", value)));
+        command.envs(set.map(|value| ("NCCL_SOCKET_IFNAME", value)));
         let output = command.output().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
         String::from_utf8(output.stdout).unwrap()
