@@ -51,7 +51,7 @@ impl fmt::Display for Engine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Alone => "no engine",
-            Self::Warpsmith => "warpsmith launch",
+            Self::Warpsmith => "Warpsmith",
             Self::Torchrun => "torchrun",
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",

@@ -263,6 +263,8 @@ fn a_rank_killed_in_an_operation_is_named_and_left_out() {
         drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 1 {
+            // The others have done the barrier too.
+            std::thread::sleep(Duration::from_millis(300));
             drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
             std::thread::sleep(Duration::from_millis(2));
             this.die();
@@ -296,7 +298,7 @@ fn a_rank_killed_in_finish_is_named() {
         let mut ranks = this.init(&short()).expect("ranks meet");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 0 {
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(300));
             this.die();
         }
         let error = ranks.finish().expect_err("rank 0 is gone").to_string();
