@@ -13,7 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpsmith_core::Stream;
-use warpsmith_core::driver::{DevicePtr, HostAccess, HostWork};
+use warpsmith_core::driver::emulated::EmulatedDriver;
+use warpsmith_core::driver::{DevicePtr, Fault, HostAccess, HostWork};
 
 use self::numbers::{decode, element_bytes, encode, reduced};
 use super::sys::{Comm, Config, CudaStream, Nccl, Status, UniqueId, status};
@@ -31,6 +32,8 @@ pub(super) struct Script {
     pub background: Option<(usize, u64, Status)>,
     /// A call that is refused.
     pub refused: Option<(&'static str, Status)>,
+    /// The driver whose first device a kernel has stopped so when the call is refused.
+    pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
     /// How long an abort takes.
     pub abort_takes: Duration,
     /// The calls that change something: rank and text.
@@ -144,7 +147,11 @@ impl FakeComm {
         if !may_be_unready && self.is_busy() {
             self.script.violated(format!("{name} on rank {} while it is in progress", self.rank));
         }
-        self.script.refused.filter(|(refused, _)| *refused == name).map(|(_, status)| status)
+        let (_, status) = self.script.refused.filter(|(refused, _)| *refused == name)?;
+        if let Some((driver, fault)) = &self.script.stopped {
+            driver.poison(0, fault.clone());
+        }
+        Some(status)
     }
 
     fn is_busy(&self) -> bool {

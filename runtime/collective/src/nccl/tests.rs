@@ -50,6 +50,13 @@ fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) 
     (Script { streams: streams.clone(), ..script }.play(name), streams)
 }
 
+/// A kernel's fault.
+fn fault() -> Fault {
+    let message = "index out of bounds".to_owned();
+    let (location, kernel, block, thread) = (None, None, None, None);
+    Fault { kind: FaultKind::Panic, message, location, kernel, block, thread }
+}
+
 #[track_caller]
 fn failure<T>(result: Result<T, Error>) -> Failure {
     match result {
@@ -393,14 +400,28 @@ fn a_fault_of_the_device_comes_first() {
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = ranks.recv(&mut y, 1 - ranks.rank());
         if ranks.rank() == 0 {
-            let message = "index out of bounds".to_owned();
-            let (location, kernel, block, thread) = (None, None, None, None);
-            driver.poison(0, Fault { kind: FaultKind::Panic, message, location, kernel, block, thread });
+            driver.poison(0, fault());
         }
         failure(work.and_then(|work| work.wait(LONG)))
     });
     assert_eq!(failures[0], failures[1]);
     assert!(matches!(failures[0], Failure::NotRun { rank: 0, .. }), "{}", failures[0]);
+    script.check();
+}
+
+#[test]
+fn a_refused_call_on_a_stopped_device_names_the_fault() {
+    let name = "stopped";
+    let driver = driver(1);
+    let streams = streams(&driver, 1);
+    let (refused, stopped) = (Some(("ncclAllReduce", status::CUDA)), Some((driver, fault())));
+    let script = Script { streams: streams.clone(), refused, stopped, ..Script::default() }.play(name);
+    let mut ranks =
+        Communicator::init_all(&streams, &options(name, table())).expect("it meets nobody").remove(0);
+    let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
+    let failure = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum));
+    assert!(matches!(failure, Failure::NotRun { rank: 0, .. }), "{failure}");
+    assert!(failure.to_string().contains("index out of bounds"), "{failure}");
     script.check();
 }
 
