@@ -178,23 +178,28 @@ impl Mesh {
 
     /// Sends what this rank is about to run, and compares it with what all others are.
     pub fn compare(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
-        for rank in self.others() {
-            self.send(rank, Frame::Announce(operation.clone()), deadline)?;
-        }
-        for rank in self.others() {
-            let announced = self.member.wait(deadline, |state| {
-                let peer = &mut state.peers[rank];
-                peer.announced.pop_front().map(Some).or_else(|| peer.left.then_some(None))
-            })?;
-            match announced {
-                None => return Err(Stop::Failed(self.fail(Failure::Left { rank }))),
-                Some(theirs) if !theirs.matches(operation) => {
-                    return Err(Stop::Failed(self.mismatch(operation, rank, theirs)));
-                }
-                Some(_) => {}
+        self.announce(operation, deadline)?;
+        self.others().try_for_each(|rank| self.hear(rank, operation, deadline))
+    }
+
+    /// Sends what this rank is about to run.
+    fn announce(&self, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
+        self.others().try_for_each(|rank| self.send(rank, Frame::Announce(operation.clone()), deadline))
+    }
+
+    /// Compares what this rank has announced with what another does.
+    fn hear(&self, rank: usize, operation: &Fingerprint, deadline: Instant) -> Result<(), Stop> {
+        let announced = self.member.wait(deadline, |state| {
+            let peer = &mut state.peers[rank];
+            peer.announced.pop_front().map(Some).or_else(|| peer.left.then_some(None))
+        })?;
+        match announced {
+            None => Err(Stop::Failed(self.fail(Failure::Left { rank }))),
+            Some(theirs) if !theirs.matches(operation) => {
+                Err(Stop::Failed(self.mismatch(operation, rank, theirs)))
             }
+            Some(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// This rank and another call different operations.

@@ -75,8 +75,18 @@ fn ranks_that_do_not_come_are_named() {
 
 #[test]
 fn a_rank_that_is_there_twice_is_named() {
-    let launches = [launch(0, 2), launch(1, 2), launch(1, 2)];
-    let met = meet(&streams(3), &launches, &memory(), &short());
+    let (store, streams) = (memory(), streams(3));
+    let options = CommunicatorOptions::new().init_timeout(Duration::from_secs(5));
+    let init = &|index: usize, rank| {
+        Communicator::init(&streams[index], &launch(rank, 2), Arc::clone(&store), &options)
+    };
+    let met: Vec<_> = std::thread::scope(|scope| {
+        let mut threads: Vec<_> = [1, 2].map(|index| scope.spawn(move || init(index, 1))).into();
+        // Both are there before the rank that they wait for.
+        std::thread::sleep(Duration::from_millis(500));
+        threads.push(scope.spawn(move || init(0, 0)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
     let texts: Vec<_> = met.iter().filter(|met| met.is_err()).map(text).collect();
     let twice = "rank 1 is there twice, as two threads of this process";
     assert!(texts.iter().any(|text| text.ends_with(twice)), "{texts:?}");
