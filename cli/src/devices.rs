@@ -21,6 +21,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         let document = json!({
             "schema": 1,
             "devices": list,
+            "links": links(&devices).iter().map(Link::as_json).collect::<Vec<_>>(),
             "no_cuda_because": cuda_problem,
         });
         serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
@@ -46,12 +47,67 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         });
         let header = ["device", "name", "capability", "SMs", "memory", "L2", "bandwidth", "driver"];
         let mut text = table(&header, &[2, 3, 4, 5, 6], rows.collect());
+        let links = links(&devices);
+        if !links.is_empty() {
+            let rows = links.iter().map(|link| link.row().into_iter().map(plain).collect()).collect();
+            text.push_str(&format!("\n{}", table(&["from", "to", "link", "reads and writes"], &[], rows)));
+        }
         if let Some(problem) = cuda_problem {
             text.push_str(&format!("\nNo CUDA device: {problem}\n"));
         }
         text
     };
     Ok(print_form(&text, args.json)?)
+}
+
+/// How a device reaches another.
+struct Link {
+    from: String,
+    to: String,
+    nvlinks: u32,
+    /// Or why it is not known.
+    peer_access: Result<bool, String>,
+}
+
+impl Link {
+    fn row(&self) -> [String; 4] {
+        let link = match self.nvlinks {
+            0 => "no NVLink".to_string(),
+            nvlinks => format!("NVLink x {nvlinks}"),
+        };
+        let access = match &self.peer_access {
+            Ok(true) => "directly".to_string(),
+            Ok(false) => "through the host".to_string(),
+            Err(error) => error.clone(),
+        };
+        [self.from.clone(), self.to.clone(), link, access]
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        json!({
+            "from": self.from,
+            "to": self.to,
+            "nvlinks": self.nvlinks,
+            "peer_access": self.peer_access.as_ref().ok(),
+        })
+    }
+}
+
+/// The ways between devices of one kind, in each direction.
+fn links(devices: &[DeviceInfo]) -> Vec<Link> {
+    let mut links = Vec::new();
+    for (from, to) in devices.iter().flat_map(|from| devices.iter().map(move |to| (from.id, to.id))) {
+        if from == to || from.is_emulated() != to.is_emulated() {
+            continue;
+        }
+        let opened = Device::open(&from.to_string()).and_then(|x| Ok((x, Device::open(&to.to_string())?)));
+        let (nvlinks, peer_access) = match opened {
+            Ok((x, y)) => (x.nvlinks(&y), x.can_access_peer(&y).map_err(|error| error.to_string())),
+            Err(error) => (0, Err(error.to_string())),
+        };
+        links.push(Link { from: from.to_string(), to: to.to_string(), nvlinks, peer_access });
+    }
+    links
 }
 
 fn as_json(info: &DeviceInfo) -> serde_json::Value {

@@ -83,6 +83,10 @@ fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) ->
         .env("WARPSMITH_RUN_ID", run)
         .env("WARPSMITH_RESTART_COUNT", "0")
         .env("WARPSMITH_TOKEN", token.secret());
+    // All processes are on this host, and whoever could reach NCCL's own sockets could join them.
+    if cfg!(target_os = "linux") && std::env::var_os("NCCL_SOCKET_IFNAME").is_none() {
+        command.env("NCCL_SOCKET_IFNAME", "lo");
+    }
     if rank > 0 {
         command.stdin(Stdio::null());
     }

@@ -101,6 +101,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "mesh",
             "backend",
             "host",
+            "nccl",
             "communicator",
         ],
     ),

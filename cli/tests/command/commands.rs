@@ -218,6 +218,22 @@ fn devices_lists_the_emulated_device() {
 }
 
 #[test]
+fn devices_shows_the_links_between_them() {
+    let folder = folder();
+    let run = |args: &[&str]| {
+        let output = command(&folder, args).env("WARPSMITH_EMULATED_DEVICES", "2").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let document: Value = serde_json::from_str(&run(&["devices", "--json"])).unwrap();
+    let links = document["links"].as_array().unwrap();
+    let link = links.iter().find(|link| link["from"] == "cpu:1" && link["to"] == "cpu:0").unwrap();
+    assert_eq!((&link["peer_access"], &link["nvlinks"]), (&Value::Bool(true), &Value::from(0)));
+    let text = run(&["devices"]);
+    assert!(text.contains("no NVLink") && text.contains("directly"), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
 fn doctor_reports_and_its_exit_code_agrees() {
     let run = run(&["doctor", "--json"]);
     let document: Value = serde_json::from_str(&run.stdout()).unwrap();

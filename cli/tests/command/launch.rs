@@ -46,6 +46,23 @@ fn all_have_one_store_and_one_token() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn nccl_uses_the_loopback_interface_unless_told_otherwise() {
+    let script = r#"echo "$NCCL_SOCKET_IFNAME""#;
+    let launched = |set: Option<&str>| {
+        let folder = folder();
+        let mut command = command(&folder, &["launch"]);
+        command.env_remove("NCCL_SOCKET_IFNAME").args(["-n", "1", "sh", "-c", script]);
+        command.envs(set.map(|value| ("NCCL_SOCKET_IFNAME", value)));
+        let output = command.output().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(launched(None), "lo\n");
+    assert_eq!(launched(Some("eth1")), "eth1\n");
+}
+
+#[test]
 fn lines_begin_with_their_rank() {
     let script = "echo one; echo two >&2; printf 'no end'";
     let run = launch(&["-n", "2", "--prefix", "always"], script);

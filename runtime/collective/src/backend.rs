@@ -31,6 +31,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The method of [`Communicator`](crate::Communicator).
+    pub fn method(self) -> &'static str {
+        let name = self.name();
+        name.strip_prefix("collective::").unwrap_or(name)
+    }
+
     /// Its name for observers.
     pub fn name(self) -> &'static str {
         match self {
@@ -99,4 +105,17 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// # Safety
     /// The uses are the memory of the calls. Where one is a write, no two of them overlap.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
+
+    /// Fails if something that the program has still needs the communicator.
+    fn may_finish(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends what it has in common with the other ranks, which do so too. Nothing is enqueued after that.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// After a failure of the communicator: waits until nothing of it runs any more.
+    fn settle(&self) {}
 }

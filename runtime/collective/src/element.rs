@@ -71,6 +71,9 @@ elements! {
 ///
 /// The elements are taken in the order of ranks, 0 first, and one rank computes each result for all: every rank gets the
 /// same bits, in every run. Floating point of 16 bits is accumulated in `f32` and rounded once. Integers wrap.
+///
+/// NCCL chooses the order, and how it rounds on the way: every rank gets the same bits, but other GPUs, lengths or versions
+/// may give others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReduceOp<T: Element> {
     /// The sum.

@@ -66,6 +66,14 @@ pub enum Failure {
         /// The device's error.
         reason: String,
     },
+    /// The library that moves the data failed.
+    #[error("rank {rank}: {reason}")]
+    Library {
+        /// The rank.
+        rank: usize,
+        /// The call and the library's own text, and what it means.
+        reason: String,
+    },
 }
 
 /// What was heard of each rank, as one text.

@@ -1,6 +1,7 @@
 //! [`Work`]: an operation that was enqueued.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -9,11 +10,20 @@ use crate::failure::CommunicatorError;
 /// An operation that was enqueued on a communicator's stream, or a group of them. It may be dropped: the operation goes on,
 /// and later work on its buffers follows it.
 ///
-/// An operation that was captured is done when its graph has run it for the first time.
+/// An operation that was captured is done when its graph has run it for the first time; one of NCCL's, when it is captured.
 #[derive(Debug, Clone)]
 #[must_use = "an operation that fails says so here; call `wait`, or drop it on purpose"]
 pub struct Work {
     pub(crate) state: Arc<WorkState>,
+}
+
+/// The longest time between two looks at work that is not reported when it is done.
+const LONGEST_PAUSE: Duration = Duration::from_micros(500);
+
+/// What finds out whether work is done, where nothing reports it.
+pub(crate) trait Progress: fmt::Debug + Send + Sync {
+    /// Ends the works that are done.
+    fn advance(&self);
 }
 
 /// How far a [`Work`] is.
@@ -22,11 +32,23 @@ pub(crate) struct WorkState {
     operation: String,
     result: Mutex<Option<Result<(), Box<CommunicatorError>>>>,
     changed: Condvar,
+    progress: OnceLock<Weak<dyn Progress>>,
 }
 
 impl WorkState {
     pub fn new(operation: String) -> Arc<Self> {
-        Arc::new(Self { operation, result: Mutex::default(), changed: Condvar::new() })
+        let (result, changed, progress) = (Mutex::default(), Condvar::new(), OnceLock::new());
+        Arc::new(Self { operation, result, changed, progress })
+    }
+
+    /// Who asks for the result lets this look.
+    pub fn looked_after_by(&self, progress: Weak<dyn Progress>) {
+        let _ = self.progress.set(progress);
+    }
+
+    fn look(&self) -> bool {
+        let progress = self.progress.get().and_then(Weak::upgrade);
+        progress.inspect(|progress| progress.advance()).is_some()
     }
 
     /// The work is done, or failed. The first failure stays.
@@ -40,18 +62,23 @@ impl WorkState {
 
     /// Waits for the result; `None` at the deadline.
     fn wait(&self, deadline: Option<Instant>) -> Option<Result<(), Box<CommunicatorError>>> {
-        let mut state = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pause = Duration::from_micros(20);
         loop {
+            let is_looked_after = self.look();
+            let state = self.result.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(result) = &*state {
                 return Some(result.clone());
             }
-            state = match deadline {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.checked_duration_since(Instant::now())?;
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
+            let left = match deadline {
+                Some(deadline) => Some(deadline.checked_duration_since(Instant::now())?),
+                None => None,
             };
+            let longest = is_looked_after.then_some(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            match left.into_iter().chain(longest).min() {
+                None => drop(self.changed.wait(state)),
+                Some(time) => drop(self.changed.wait_timeout(state, time)),
+            }
         }
     }
 
@@ -67,6 +94,7 @@ impl Work {
     /// # Errors
     /// [`Error::Communicator`] if it failed.
     pub fn query(&self) -> Result<bool> {
+        self.state.look();
         match &*self.state.result.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(false),
             Some(Ok(())) => Ok(true),

@@ -1,5 +1,6 @@
 //! Where NVIDIA's libraries are, beside the system's own search path.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -50,6 +51,30 @@ impl LibraryPaths {
             installed.extend(packages.map(|package| package.join("lib")));
         }
         Self { named, installed }
+    }
+
+    /// The files that may be a library with one of these names, in the order in which they are tried: those of the folders that
+    /// the user names, the names alone for the system's own search, those of what is installed elsewhere.
+    pub fn candidates(&self, names: &[String]) -> Vec<PathBuf> {
+        self.candidates_in(names, |folder| {
+            names.iter().map(|name| folder.join(name)).filter(|file| file.exists()).collect()
+        })
+    }
+
+    /// As [`Self::candidates`], where the files of a folder are not known by their names alone.
+    pub fn candidates_in(&self, names: &[String], files: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
+        let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
+            folders.iter().flat_map(|folder| files(folder)).collect()
+        };
+        let system = names.iter().map(PathBuf::from);
+        inside(&self.named).into_iter().chain(system).chain(inside(&self.installed)).collect()
+    }
+
+    /// The folders in words, each once.
+    pub fn searched(&self) -> String {
+        let mut seen = HashSet::new();
+        let folders = self.all().filter(|folder| seen.insert(folder.to_path_buf()));
+        folders.map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 
     /// All of them, in order.

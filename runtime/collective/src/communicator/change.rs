@@ -69,6 +69,9 @@ impl Communicator {
         {
             return Err(argument(format!("rank {rank} is gone ({reason}); exclude it")));
         }
+        if self.mesh.member.failure().is_some() {
+            self.backend.settle();
+        }
         let place = self.rank() - excluded.iter().filter(|rank| **rank < self.rank()).count();
         let names = excluded.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         self.part(format!("without {names}"), place, self.world_size() - excluded.len())

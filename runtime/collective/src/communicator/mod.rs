@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::host::HostBackend;
 use crate::launch::Launch;
 use crate::mesh::{self, DeviceFacts, Meeting, Mesh};
+use crate::nccl::{self, NcclBackend};
 use crate::recorder::FlightRecord;
 use crate::store::{MemoryStore, Store};
 use crate::work::{Work, WorkState};
@@ -70,12 +71,31 @@ use crate::work::{Work, WorkState};
 pub struct Communicator {
     stream: Stream,
     mesh: Arc<Mesh>,
-    backend: Box<dyn Backend>,
+    pub(crate) backend: Box<dyn Backend>,
     launch: Launch,
     store: Arc<dyn Store>,
     options: CommunicatorOptions,
     /// The calls of [`Self::split`] so far.
     splits: u64,
+}
+
+impl CommunicatorOptions {
+    /// Whether ranks on this device need NCCL.
+    fn wants_nccl(&self, device: &Device) -> bool {
+        #[cfg(test)]
+        if self.nccl.is_some() {
+            return true;
+        }
+        self.backend != BackendChoice::Host && !device.is_emulated()
+    }
+
+    fn nccl(&self) -> Result<&'static nccl::Nccl, nccl::NcclError> {
+        #[cfg(test)]
+        if let Some(nccl) = self.nccl {
+            return Ok(nccl);
+        }
+        nccl::nccl()
+    }
 }
 
 impl Communicator {
@@ -96,7 +116,7 @@ impl Communicator {
     }
 
     /// A communicator for each of these streams, all of this process, in their order: rank 0 is the first. Each can be moved
-    /// to a thread of its own, or all be used by one.
+    /// to a thread of its own, as those of GPUs must be; those of emulated devices can also all be used by one.
     ///
     /// # Errors
     /// As [`Self::init`]; [`Error::Runtime`] without streams.
@@ -134,6 +154,10 @@ impl Communicator {
             name: device.id().to_string(),
             is_emulated: device.is_emulated(),
             stream: stream.id(),
+            nccl: options.wants_nccl(device).then(|| match options.nccl() {
+                Ok(nccl) => Ok(nccl.version),
+                Err(error) => Err(error.to_string()),
+            }),
         };
         let meeting = Meeting {
             name: &options.name,
@@ -147,24 +171,56 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&meeting)?;
-        // From what all ranks know alike.
-        let backend: Box<dyn Backend> = match options.backend {
-            BackendChoice::Auto | BackendChoice::Host if devices.iter().all(|device| device.is_emulated) => {
-                Box::new(HostBackend::new(Arc::clone(&mesh), options.is_checked))
-            }
-            BackendChoice::Auto | BackendChoice::Host => {
-                return Err(Error::Init {
-                    reason: format!(
-                        "there is no backend for {} yet; the Host backend is for emulated devices",
-                        devices[launch.rank].name
-                    ),
-                    communicator: options.name,
-                    rank: launch.rank,
-                    world_size: launch.world_size,
-                });
-            }
-        };
+        let backend = Self::backend(stream, &options, &mesh, &devices)?;
         Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0 })
+    }
+
+    /// The backend of the options for these devices: from what all ranks know alike.
+    fn backend(
+        stream: &Stream,
+        options: &CommunicatorOptions,
+        mesh: &Arc<Mesh>,
+        devices: &[DeviceFacts],
+    ) -> Result<Box<dyn Backend>> {
+        let refused = |reason| Error::Init {
+            communicator: options.name.clone(),
+            rank: mesh.rank(),
+            world_size: mesh.world(),
+            reason,
+        };
+        let is_host = match options.backend {
+            BackendChoice::Auto => devices.iter().all(|device| device.is_emulated && device.nccl.is_none()),
+            BackendChoice::Host => true,
+            BackendChoice::Nccl => false,
+        };
+        if is_host {
+            if let Some(device) = devices.iter().find(|device| !device.is_emulated) {
+                let name = &device.name;
+                return Err(refused(format!("the Host backend is for emulated devices, not for {name}")));
+            }
+            return Ok(Box::new(HostBackend::new(Arc::clone(mesh), options.is_checked)));
+        }
+        let mut versions = Vec::new();
+        for (rank, device) in devices.iter().enumerate() {
+            match &device.nccl {
+                Some(Ok(version)) => versions.push((rank, *version)),
+                Some(Err(reason)) => return Err(refused(format!("rank {rank}: {reason}"))),
+                None => {
+                    let reason = format!("NCCL is for GPUs; rank {rank} uses {}", device.name);
+                    return Err(refused(reason));
+                }
+            }
+        }
+        if let Some((other, theirs)) = versions.iter().find(|(_, version)| *version != versions[0].1) {
+            return Err(refused(format!(
+                "rank 0 has NCCL {}, rank {other} NCCL {}; all ranks need the same",
+                nccl::version_text(versions[0].1),
+                nccl::version_text(*theirs)
+            )));
+        }
+        let (timeout, is_checked) = (options.init_timeout, options.is_checked);
+        let nccl = options.nccl().map_err(|error| refused(error.to_string()))?;
+        Ok(Box::new(NcclBackend::new(nccl::Making { nccl, mesh, stream, timeout, is_checked })?))
     }
 
     /// This rank, from 0.
@@ -207,13 +263,16 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Communicator`]: the failure that ended the communicator before, or a rank that did not come.
+    /// [`Error::Argument`] while the stream is being captured; with NCCL, while there are graphs with its operations.
     pub fn finish(mut self) -> Result<()> {
         if self.stream.is_capturing() {
             let reason = "its stream is being captured; end the capture first".to_owned();
             return Err(Error::Argument { operation: "finish", rank: self.rank(), reason });
         }
+        self.backend.may_finish()?;
         let work = self.barrier()?;
         work.state.wait_end()?;
+        self.backend.finish()?;
         self.mesh.leave();
         Ok(())
     }

@@ -8,9 +8,23 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// The best for the devices of all ranks: [`Self::Host`] if they are emulated.
+    /// The best for the devices of all ranks: [`Self::Nccl`] for GPUs, [`Self::Host`] for emulated devices.
     #[default]
     Auto,
+    /// NVIDIA's library, of version 2.18 or newer, which is searched for when a program asks for it: see
+    /// [`nccl_library`](crate::nccl_library).
+    ///
+    /// - Every rank needs a thread of its own: the first exchange between ranks connects them, and the call waits until the
+    ///   other ranks make it too, at most for the operation's time.
+    /// - Operations are captured in graphs where each device has a process of its own. In a graph they have no deadline; a rank
+    ///   that is lost ends them nevertheless. The [`Work`](crate::Work) of a captured operation is done when it is captured.
+    /// - Sums of several ranks may differ from those of [`Self::Host`] in the last bits, as NCCL chooses the order of the
+    ///   additions. All ranks get the same bits.
+    /// - NCCL's environment variables hold. `NCCL_SOCKET_IFNAME=lo` keeps the ranks of one host off the network, where others
+    ///   could connect to them; `NCCL_LAUNCH_ORDER_IMPLICIT=1` lets a device with several communicators run their operations
+    ///   in the order of the calls; `NCCL_DEBUG=INFO` shows what NCCL does. `NCCL_COMM_BLOCKING` must not be set: calls
+    ///   would wait without a deadline.
+    Nccl,
     /// Threads of the host, in memory and over sockets; for emulated devices.
     Host,
 }
@@ -33,6 +47,9 @@ pub struct CommunicatorOptions {
     pub(crate) address: IpAddr,
     pub(crate) recorded: usize,
     pub(crate) dump_to: Option<PathBuf>,
+    /// In place of the library, on emulated devices.
+    #[cfg(test)]
+    pub(crate) nccl: Option<&'static crate::nccl::Nccl>,
 }
 
 impl Default for CommunicatorOptions {
@@ -46,6 +63,8 @@ impl Default for CommunicatorOptions {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             recorded: 1024,
             dump_to: None,
+            #[cfg(test)]
+            nccl: None,
         }
     }
 }

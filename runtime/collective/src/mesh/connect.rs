@@ -44,6 +44,8 @@ pub(crate) struct DeviceFacts {
     pub is_emulated: bool,
     /// The stream's number in its process.
     pub stream: u64,
+    /// The version of NCCL there, or why there is none; `None` if it is not asked for.
+    pub nccl: Option<Result<i32, String>>,
 }
 
 /// What a rank publishes in the store.
@@ -90,15 +92,33 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
     // All ranks read the same number: it grows when the ranks have met, for which all must have come. Where they have not, it
     // stays, so that those who come late learn why.
     let run = PrefixStore::new(launch.key_prefix(), Arc::clone(store));
-    let key = format!("communicator/{name}/meetings");
-    let number = run.add(&key, 0, deadline)?;
+    let count = Count { key: format!("communicator/{name}/meetings"), run };
+    let number = count.read(deadline)?;
     let id = format!("{name}#{number}");
     let met =
         rendezvous::meet(launch, Arc::clone(store), &format!("communicator/{id}"), meeting.gpu, deadline)?;
-    let joined = join(meeting, &met, id, this, member, deadline)?;
-    let (before, after) = (number.to_string(), number.wrapping_add(1).to_string());
-    run.compare_set(&key, before.as_bytes(), after.as_bytes(), Instant::now() + LAST_WORD)?;
+    let joined = join(Joining { meeting, met: &met, this, count: &count, number, deadline }, id, member)?;
+    count.advance(number)?;
     Ok(joined)
+}
+
+/// How often ranks have met under a name.
+struct Count {
+    run: PrefixStore,
+    key: String,
+}
+
+impl Count {
+    fn read(&self, deadline: Instant) -> Result<i64> {
+        self.run.add(&self.key, 0, deadline)
+    }
+
+    /// They have met once more. The first rank that says so counts.
+    fn advance(&self, before: i64) -> Result<()> {
+        let (before, after) = (before.to_string(), before.wrapping_add(1).to_string());
+        let last = Instant::now() + LAST_WORD;
+        self.run.compare_set(&self.key, before.as_bytes(), after.as_bytes(), last).map(drop)
+    }
 }
 
 impl Meeting<'_> {
@@ -130,24 +150,17 @@ impl Meeting<'_> {
 }
 
 /// Publishes this rank's card, reads the others', connects, and waits until all have. When that fails, the others learn it.
-fn join(
-    meeting: &Meeting<'_>,
-    met: &rendezvous::Meeting,
-    id: String,
-    this: Process,
-    member: Arc<Member>,
-    deadline: Instant,
-) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
-    let rank = meeting.launch.rank;
-    let joined = Joining { meeting, met, this, deadline }.join(id, member);
+fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
+    let joined = joining.join(id, member);
     if let Err(error) = &joined {
-        let last = Instant::now() + LAST_WORD;
+        let rank = joining.meeting.launch.rank;
         let reason = match error {
             Error::Init { reason, .. } => reason.clone(),
             other => other.to_string(),
         };
+        let (last, text) = (Instant::now() + LAST_WORD, format!("rank {rank}: {reason}"));
         // Who cannot read it, ends at the deadline.
-        let _ = met.store().set(BROKEN, format!("rank {rank}: {reason}").as_bytes(), last);
+        let _ = joining.met.store().set(BROKEN, text.as_bytes(), last);
     }
     joined
 }
@@ -161,6 +174,9 @@ struct Joining<'a> {
     meeting: &'a Meeting<'a>,
     met: &'a rendezvous::Meeting,
     this: Process,
+    count: &'a Count,
+    /// What was read of it before.
+    number: i64,
     deadline: Instant,
 }
 
@@ -180,7 +196,7 @@ impl Joining<'_> {
         };
         let text = serde_json::to_vec(&card).unwrap_or_default();
         if self.met.store().compare_set(&card_key(rank), b"", &text, self.deadline)? != text {
-            return Err(meeting.error(format!("rank {rank} is there twice, as two threads of this process")));
+            return Err(self.is_there_twice());
         }
         let cards = self.read_cards(card)?;
         let mut sockets = self.connect(&listener, &cards)?;
@@ -209,6 +225,12 @@ impl Joining<'_> {
         // All have read it.
         let _ = self.met.store().delete(&card_key(rank), Instant::now() + LAST_WORD);
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
+    }
+
+    /// The error when another with this rank was faster. The rendezvous distinguishes processes, not threads.
+    fn is_there_twice(&self) -> Error {
+        let rank = self.meeting.launch.rank;
+        self.meeting.error(format!("rank {rank} is there twice, as two threads of this process"))
     }
 
     /// Waits until all ranks have connected to all.
@@ -316,6 +338,9 @@ impl Joining<'_> {
             }
             if looked.elapsed() > LOOK {
                 looked = Instant::now();
+                if self.count.read(self.deadline)? != self.number {
+                    return Err(self.is_there_twice());
+                }
                 self.check_others(known(&cards))?;
             }
             if Instant::now() >= self.deadline {

@@ -171,6 +171,11 @@ impl Member {
         }
     }
 
+    /// Wakes who waits for a change.
+    pub fn wake(&self) {
+        self.change(|_| {});
+    }
+
     /// The state's version now.
     pub fn version(&self) -> u64 {
         self.state().version

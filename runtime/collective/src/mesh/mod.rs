@@ -64,6 +64,19 @@ impl Mesh {
         (0..self.world()).filter(move |other| *other != rank)
     }
 
+    /// Whether another rank is of this process.
+    pub fn shares_process(&self) -> bool {
+        self.others().any(|other| matches!(self.wires[other], Wire::Memory(_)))
+    }
+
+    /// The failure, if there is one within this time.
+    pub fn failure_within(&self, time: Duration) -> Option<Failure> {
+        match self.member.wait(Instant::now() + time, |_| None::<()>) {
+            Err(Stop::Failed(failure)) => Some(failure),
+            _ => None,
+        }
+    }
+
     /// The error of a call on this rank.
     pub fn error(&self, operation: Option<Fingerprint>, failure: Failure) -> Box<CommunicatorError> {
         Box::new(CommunicatorError { rank: self.rank(), communicator: self.name.clone(), operation, failure })
@@ -144,10 +157,7 @@ impl Mesh {
             self.member.fail(failure.clone());
         }
         // Another thread may be about to set it.
-        match self.member.wait(Instant::now() + ANSWER_TIME, |_| None::<()>) {
-            Err(Stop::Failed(first)) => first,
-            _ => failure,
-        }
+        self.failure_within(ANSWER_TIME).unwrap_or(failure)
     }
 
     /// How far a rank has come; `None` if it does not answer.

@@ -15,6 +15,7 @@ fn captured_operations_run_at_each_launch() {
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
         let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("captured");
         drop(ranks.all_gather(&x, &mut gathered).expect("captured"));
+        drop(ranks.barrier().expect("captured"));
         let graph = capture.end().expect("a graph").instantiate().expect("an executable");
         assert!(!work.query().expect("it has not run"));
         for launches in 1..=3u32 {
@@ -30,7 +31,7 @@ fn captured_operations_run_at_each_launch() {
         stream.synchronize().expect("no fault");
         let sequences: Vec<_> =
             ranks.dump().operations.iter().map(|recorded| recorded.operation.sequence).collect();
-        assert_eq!(sequences, (0..9).collect::<Vec<_>>());
+        assert_eq!(sequences, (0..12).collect::<Vec<_>>());
         ranks.finish().expect("the end in common");
     });
 }

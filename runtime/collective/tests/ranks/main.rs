@@ -1,4 +1,6 @@
-//! Communicators of emulated devices, with ranks as threads of this process and as processes of their own.
+//! Communicators of emulated devices, with ranks as threads of this process and as processes of their own;
+//! on GPUs in modules `*_on_gpu`,
+//! and `*_on_gpus` for two and more.
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
@@ -7,6 +9,10 @@ mod graphs;
 mod groups;
 mod lives;
 mod meeting;
+mod nccl_on_gpu;
+#[cfg(unix)]
+mod nccl_on_gpus;
+mod nccl_work;
 mod operations;
 #[cfg(unix)]
 mod processes;

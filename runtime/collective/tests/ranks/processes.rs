@@ -20,25 +20,25 @@ const STORE: &str = "WARPSMITH_TEST_STORE";
 
 /// The rank that this process is, in a test that starts processes; `None` in the one that starts them.
 #[derive(Debug, Clone)]
-struct Rank {
-    rank: usize,
+pub struct Rank {
+    pub rank: usize,
     world: usize,
     folder: PathBuf,
 }
 
 impl Rank {
-    fn this() -> Option<Self> {
+    pub fn this() -> Option<Self> {
         let number = |name| std::env::var(name).ok()?.parse().ok();
         Some(Self { rank: number(RANK)?, world: number(WORLD)?, folder: std::env::var_os(FOLDER)?.into() })
     }
 
-    fn launch(&self) -> Launch {
+    pub fn launch(&self) -> Launch {
         let mut launch = Launch::single();
         (launch.rank, launch.world_size, launch.local_rank) = (self.rank, self.world, self.rank);
         launch
     }
 
-    fn store(&self) -> Arc<dyn Store> {
+    pub fn store(&self) -> Arc<dyn Store> {
         let address = std::env::var(STORE).expect("the address of the store");
         Arc::new(TcpStore::connect(&address, None, Instant::now() + LONG).expect("a store"))
     }
@@ -52,7 +52,7 @@ impl Rank {
     }
 
     /// Ends this process as `kill -9` does, and leaves the time.
-    fn die(&self) -> ! {
+    pub fn die(&self) -> ! {
         std::fs::write(self.folder.join("killed"), now().to_string()).expect("the time is written");
         // SAFETY: it sends a signal to this process.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
@@ -61,7 +61,7 @@ impl Rank {
 
     /// Asserts that less than 2 s have passed since a rank has died.
     #[track_caller]
-    fn assert_in_time(&self) {
+    pub fn assert_in_time(&self) {
         let killed: u64 =
             std::fs::read_to_string(self.folder.join("killed")).expect("the time").parse().expect("a number");
         let passed = now() - killed;
@@ -111,7 +111,7 @@ fn start(test: &str, server: &StoreServer, folder: &Path, rank: usize, world: us
 
 /// Runs a test as processes. Those but `killed` must pass; it must have been killed. Returns what each has written.
 #[track_caller]
-fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
+pub fn processes(test: &str, world: usize, killed: Option<usize>) -> Vec<String> {
     let (folder, server) = (Folder::new(test), server());
     let children: Vec<_> = (0..world).map(|rank| start(test, &server, &folder.0, rank, world)).collect();
     let ended: Vec<Output> =

@@ -27,7 +27,16 @@ pub fn on_ranks<R: Send>(
     options: &CommunicatorOptions,
     work: impl Fn(Communicator) -> R + Sync,
 ) -> Vec<R> {
-    let ranks = Communicator::init_all(&streams(world), options).expect("ranks meet");
+    on_streams(&streams(world), options, work)
+}
+
+/// As [`on_ranks`], on these streams.
+pub fn on_streams<R: Send>(
+    streams: &[Stream],
+    options: &CommunicatorOptions,
+    work: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let ranks = Communicator::init_all(streams, options).expect("ranks meet");
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| work(rank))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

@@ -3,7 +3,6 @@
 //! Status codes and kinds are plain numbers here: a value that only a newer library knows is no invalid one. The library is
 //! loaded when recording or counters are first asked for, and stays.
 
-use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -291,11 +290,7 @@ fn files(folder: &Path, names: &[String]) -> Vec<PathBuf> {
 /// Where the library is tried: what the user names, then the system's own search, then what is installed elsewhere.
 fn candidates(paths: &LibraryPaths, cuda: i32) -> Vec<PathBuf> {
     let names = names(cuda);
-    let inside = |folders: &[PathBuf]| -> Vec<PathBuf> {
-        folders.iter().flat_map(|folder| files(folder, &names)).collect()
-    };
-    let system = names.iter().map(PathBuf::from);
-    inside(&paths.named).into_iter().chain(system).chain(inside(&paths.installed)).collect()
+    paths.candidates_in(&names, |folder| files(folder, &names))
 }
 
 /// Loads the first library that can be used. If none can, the error is that of the first that was found.
@@ -360,13 +355,7 @@ fn fitting(cupti: Cupti, cuda: i32) -> ActivityResult<Cupti> {
 
 /// What was tried, in words.
 fn searched(paths: &LibraryPaths, cuda: i32) -> String {
-    let mut seen = HashSet::new();
-    let folders: Vec<String> = paths
-        .all()
-        .filter(|folder| seen.insert(folder.to_path_buf()))
-        .map(|folder| folder.display().to_string())
-        .collect();
-    format!("{} in the system's search path and in {}", names(cuda).join(", "), folders.join(", "))
+    format!("{} in the system's search path and in {}", names(cuda).join(", "), paths.searched())
 }
 
 #[cfg(test)]

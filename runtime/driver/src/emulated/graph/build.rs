@@ -131,7 +131,7 @@ impl EmulatedDriver {
         let step = match work {
             Work::Act(action) => {
                 let is_nothing = touched.iter().all(|access| access.range.is_empty());
-                if is_nothing && !matches!(action, Action::Launch(_)) {
+                if is_nothing && !matches!(action, Action::Launch(_) | Action::HostWork(_)) {
                     return self.captures.record(call, stream.0).map(|_| ());
                 }
                 if !self.host_side(call, &action).iter().all(|range| self.home(range) == Home::PageLocked) {

@@ -1,0 +1,205 @@
+//! Operations as calls of NCCL.
+//!
+//! What is only moved is moved as bytes, so elements may be of any type. Operations that a library does not have yet are
+//! groups of sends and receives.
+
+use std::ffi::{c_int, c_void};
+
+use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, status};
+use crate::backend::{Call, Kind, Memory};
+use crate::element::Reduction;
+
+/// A call that did not succeed, by NCCL's name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused {
+    pub call: &'static str,
+    pub status: Status,
+}
+
+/// The result of a call. One that goes on in the background has not failed.
+pub(super) fn checked(call: &'static str, status: Status) -> Result<Status, Refused> {
+    match status {
+        status::SUCCESS | status::IN_PROGRESS => Ok(status),
+        status => Err(Refused { call, status }),
+    }
+}
+
+/// A communicator of NCCL's, and where its operations go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'n> {
+    pub nccl: &'n Nccl,
+    pub comm: Comm,
+    pub stream: CudaStream,
+    pub rank: usize,
+    pub world: usize,
+    /// Memory for a barrier.
+    pub scratch: *mut c_void,
+}
+
+/// The part of the memory that begins at this byte.
+fn at(memory: Memory, offset: usize) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
+}
+
+impl Target<'_> {
+    /// Enqueues the calls, as one group if they are several. Returns whether NCCL has done so, or goes on with it in the
+    /// background. The operators that it had to make are to be [destroyed](Self::destroy) when it has.
+    ///
+    /// # Safety
+    /// The communicator is ready and no other thread uses it; the calls' memory is valid until the stream has run them.
+    pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
+        let mut ready = Vec::with_capacity(calls.len());
+        for call in calls {
+            ready.push(match &call.reduction {
+                Some(reduction) => self.operator(reduction, operators)?,
+                None => sys::SUM,
+            });
+        }
+        if let ([call], false) = (calls, calls.iter().any(|call| self.is_several(call))) {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.issue(call, ready[0]) };
+        }
+        // SAFETY: groups belong to the thread; this one ends below, whatever happens inside.
+        checked("ncclGroupStart", unsafe { (self.nccl.group_start)() })?;
+        let issued = calls.iter().zip(&ready).try_for_each(|(call, operator)| {
+            // SAFETY: passed on from the caller.
+            unsafe { self.issue(call, *operator) }.map(drop)
+        });
+        // SAFETY: it was started above.
+        let ended = checked("ncclGroupEnd", unsafe { (self.nccl.group_end)() });
+        issued.and(ended)
+    }
+
+    /// Destroys operators, which NCCL allows as soon as the calls with them have returned.
+    ///
+    /// # Safety
+    /// They were made for this communicator, which is ready.
+    pub unsafe fn destroy(&self, operators: &[c_int]) -> Result<(), Refused> {
+        operators.iter().try_for_each(|operator| {
+            // SAFETY: passed on from the caller.
+            checked("ncclRedOpDestroy", unsafe { (self.nccl.destroy_op)(*operator, self.comm) }).map(drop)
+        })
+    }
+
+    /// The operator of a reduction, made if need be.
+    fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
+        if let Some(operator) = sys::operator(reduction.operator) {
+            return Ok(operator);
+        }
+        let mut operator = 0;
+        let mut factor = u64::from_ne_bytes(reduction.factor);
+        let data_type = sys::data_type(reduction.element);
+        // SAFETY: the factor is a value of the type, in memory that is aligned for every type; the library reads it before
+        // it returns.
+        let status = unsafe {
+            (self.nccl.create_pre_mul_sum)(
+                &mut operator,
+                (&raw mut factor).cast(),
+                data_type,
+                SCALAR_ON_HOST,
+                self.comm,
+            )
+        };
+        checked("ncclRedOpCreatePreMulSum", status)?;
+        made.push(operator);
+        Ok(operator)
+    }
+
+    /// Whether a call is several of NCCL's.
+    fn is_several(&self, call: &Call) -> bool {
+        match call.kind {
+            Kind::AllToAll => self.nccl.all_to_all.is_none(),
+            Kind::Gather { .. } => self.nccl.gather.is_none(),
+            Kind::Scatter { .. } => self.nccl.scatter.is_none(),
+            _ => false,
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::enqueue`]; inside a group if the call [is several](Self::is_several).
+    unsafe fn issue(&self, call: &Call, operator: c_int) -> Result<Status, Refused> {
+        let Self { nccl, comm, stream, rank, world, scratch } = *self;
+        let (x, y) = (at(call.from, 0), at(call.to, 0));
+        let count = call.fingerprint.count as usize;
+        let data_type = call.reduction.map_or(BYTES, |reduction| sys::data_type(reduction.element));
+        let (from, to) = (call.from.bytes, call.to.bytes);
+        // SAFETY: the memory is as long as each function takes it: lengths were checked before, those of blocks to be one for
+        // each rank. Nothing is read or written where this rank has no memory.
+        unsafe {
+            match call.kind {
+                Kind::AllReduce => checked(
+                    "ncclAllReduce",
+                    (nccl.all_reduce)(x, y, count, data_type, operator, comm, stream),
+                ),
+                Kind::Reduce { root } => {
+                    let root = root as c_int;
+                    checked("ncclReduce", (nccl.reduce)(x, y, count, data_type, operator, root, comm, stream))
+                }
+                Kind::ReduceScatter => checked(
+                    "ncclReduceScatter",
+                    (nccl.reduce_scatter)(x, y, count, data_type, operator, comm, stream),
+                ),
+                Kind::Broadcast { root } => {
+                    checked("ncclBroadcast", (nccl.broadcast)(y, y, to, BYTES, root as c_int, comm, stream))
+                }
+                Kind::AllGather => {
+                    checked("ncclAllGather", (nccl.all_gather)(x, y, from, BYTES, comm, stream))
+                }
+                Kind::AllToAll => match nccl.all_to_all {
+                    Some(all_to_all) => {
+                        checked("ncclAlltoAll", all_to_all(x, y, from / world, BYTES, comm, stream))
+                    }
+                    None => self.exchange(call, 0..world, 0..world),
+                },
+                Kind::Gather { root } => match nccl.gather {
+                    Some(gather) => {
+                        checked("ncclGather", gather(x, y, from, BYTES, root as c_int, comm, stream))
+                    }
+                    None => self.exchange(call, root..root + 1, if root == rank { 0..world } else { 0..0 }),
+                },
+                Kind::Scatter { root } => match nccl.scatter {
+                    Some(scatter) => {
+                        checked("ncclScatter", scatter(x, y, to, BYTES, root as c_int, comm, stream))
+                    }
+                    None => self.exchange(call, if root == rank { 0..world } else { 0..0 }, root..root + 1),
+                },
+                Kind::Send { to } => {
+                    checked("ncclSend", (nccl.send)(x, from, BYTES, to as c_int, comm, stream))
+                }
+                Kind::Receive { from } => {
+                    checked("ncclRecv", (nccl.recv)(y, to, BYTES, from as c_int, comm, stream))
+                }
+                Kind::Barrier => {
+                    let reduced = (nccl.all_reduce)(scratch, scratch, 1, BYTES, sys::SUM, comm, stream);
+                    checked("ncclAllReduce", reduced)
+                }
+            }
+        }
+    }
+
+    /// Sends a part of `from` to each of these ranks, and receives a part of `to` from each of those.
+    ///
+    /// # Safety
+    /// As [`Self::issue`].
+    unsafe fn exchange(
+        &self,
+        call: &Call,
+        receivers: std::ops::Range<usize>,
+        senders: std::ops::Range<usize>,
+    ) -> Result<Status, Refused> {
+        let Self { nccl, comm, stream, .. } = *self;
+        let part = |memory: Memory, peers: &std::ops::Range<usize>| memory.bytes / peers.len().max(1);
+        let (sent, received) = (part(call.from, &receivers), part(call.to, &senders));
+        for (index, peer) in receivers.enumerate() {
+            let x = at(call.from, index * sent);
+            // SAFETY: the memory has a part for each rank.
+            checked("ncclSend", unsafe { (nccl.send)(x, sent, BYTES, peer as c_int, comm, stream) })?;
+        }
+        for (index, peer) in senders.enumerate() {
+            let y = at(call.to, index * received);
+            // SAFETY: as above.
+            checked("ncclRecv", unsafe { (nccl.recv)(y, received, BYTES, peer as c_int, comm, stream) })?;
+        }
+        Ok(status::SUCCESS)
+    }
+}

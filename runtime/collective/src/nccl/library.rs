@@ -1,0 +1,296 @@
+//! NCCL's library: finding it, its version, and what its errors mean.
+//!
+//! It is searched for when it is first asked for, and stays loaded. If it cannot be loaded, the next call tries again.
+
+use std::ffi::{CStr, c_char};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use libloading::Library;
+use warpsmith_core::driver::library_paths::LibraryPaths;
+
+use super::sys::{Comm, Nccl, Status, status};
+
+/// The name by which NVIDIA's packages and the wheels have it.
+const FILE: &str = "libnccl.so.2";
+/// The oldest version whose communicators can be ended without waiting while their operations hang.
+const LEAST: i32 = 21_800;
+/// How to get it.
+const REMEDY: &str = "install NVIDIA's package libnccl2, or the wheel nvidia-nccl-cu13 (nvidia-nccl-cu12 for drivers of \
+                      CUDA 12) into the active Python environment, or name the folder of libnccl.so.2 in \
+                      WARPSMITH_LIBRARY_PATH";
+
+/// The NCCL that this process uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NcclLibrary {
+    /// Major, minor and patch.
+    pub version: (u32, u32, u32),
+    /// The file, where the system tells.
+    pub path: Option<PathBuf>,
+}
+
+impl fmt::Display for NcclLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (major, minor, patch) = self.version;
+        write!(f, "{major}.{minor}.{patch}")?;
+        match &self.path {
+            Some(path) => write!(f, " at {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why NCCL cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NcclError {
+    /// It was not found, or cannot be loaded.
+    #[error(
+        "NCCL was not found: {reason}; looked for {FILE} in the system's search path and in {searched}; {REMEDY}"
+    )]
+    Missing {
+        /// What the system said.
+        reason: String,
+        /// The folders.
+        searched: String,
+    },
+    /// It lacks what is needed.
+    #[error("{found} is too old: {lacks}; at least 2.18 is needed: {REMEDY}")]
+    TooOld {
+        /// The library, with its version.
+        found: String,
+        /// What it lacks.
+        lacks: String,
+    },
+}
+
+/// The NCCL that communicators of GPUs will use. The first call of a process that finds it loads it.
+///
+/// ```
+/// match warpsmith_collective::nccl_library() {
+///     Ok(library) => println!("NCCL {library}"),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
+///
+/// # Errors
+/// [`NcclError::Missing`], [`NcclError::TooOld`].
+pub fn nccl_library() -> Result<NcclLibrary, NcclError> {
+    nccl().map(|nccl| nccl.library())
+}
+
+/// The library's functions.
+pub(crate) fn nccl() -> Result<&'static Nccl, NcclError> {
+    static LOADED: Mutex<Option<&'static Nccl>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(nccl) = *loaded {
+        return Ok(nccl);
+    }
+    let nccl = load(&LibraryPaths::of_process(), FILE)?;
+    Ok(*loaded.insert(Box::leak(Box::new(nccl))))
+}
+
+/// Loads the first library that can be used. If none can, the error is that of the first that was found.
+fn load(paths: &LibraryPaths, name: &str) -> Result<Nccl, NcclError> {
+    let (mut unusable, mut reason) = (None, String::new());
+    for file in paths.candidates(&[name.to_owned()]) {
+        // SAFETY: NCCL is loaded, whose initialisers may run at any time.
+        let library = match unsafe { Library::new(&file) } {
+            Ok(library) => library,
+            Err(error) => {
+                if reason.is_empty() || file.is_absolute() {
+                    reason = error.to_string();
+                }
+                continue;
+            }
+        };
+        match usable(&library) {
+            Ok(nccl) => {
+                // It is never unloaded: the table points into it.
+                std::mem::forget(library);
+                return Ok(nccl);
+            }
+            Err(error) => unusable = unusable.or(Some(error)),
+        }
+        // Neither is one that was refused: other code of the process may use it.
+        std::mem::forget(library);
+    }
+    Err(unusable.unwrap_or_else(|| NcclError::Missing { reason, searched: paths.searched() }))
+}
+
+/// The functions of a library, if it has them and is new enough.
+fn usable(library: &Library) -> Result<Nccl, NcclError> {
+    let mut nccl = Nccl::of(library).map_err(|symbol| {
+        let version = version_of(library).map_or("an NCCL of unknown version".to_owned(), |version| {
+            format!("NCCL {}", version_text(version))
+        });
+        NcclError::TooOld { found: version, lacks: format!("it has no `{symbol}`") }
+    })?;
+    // SAFETY: the pointer is to the table's own field.
+    unsafe { (nccl.get_version)(&mut nccl.version) };
+    nccl.new_enough()
+}
+
+/// The version of a library that may lack other functions.
+fn version_of(library: &Library) -> Option<i32> {
+    let mut version = 0;
+    // SAFETY: NCCL's function has this signature; the pointer is to a local variable.
+    let status = unsafe {
+        let function = library.get::<unsafe extern "C" fn(*mut i32) -> Status>(b"ncclGetVersion").ok()?;
+        function(&mut version)
+    };
+    (status == status::SUCCESS).then_some(version)
+}
+
+/// Major, minor and patch of `NCCL_VERSION_CODE`.
+pub(super) fn parts(version: i32) -> (u32, u32, u32) {
+    let version = version.max(0) as u32;
+    // Up to 2.8 a minor version had one digit.
+    match version {
+        ..10_000 => (version / 1000, version % 1000 / 100, version % 100),
+        _ => (version / 10_000, version % 10_000 / 100, version % 100),
+    }
+}
+
+/// `2.28.9` of 22809.
+pub(crate) fn version_text(version: i32) -> String {
+    let (major, minor, patch) = parts(version);
+    format!("{major}.{minor}.{patch}")
+}
+
+impl Nccl {
+    /// Refuses a version that is too old.
+    pub(super) fn new_enough(self) -> Result<Self, NcclError> {
+        let comparable = if self.version < 10_000 { 0 } else { self.version };
+        if comparable >= LEAST {
+            return Ok(self);
+        }
+        let lacks = "its communicators cannot be aborted safely while an operation hangs".to_owned();
+        Err(NcclError::TooOld { found: format!("NCCL {}", self.library()), lacks })
+    }
+
+    /// What users see of it.
+    pub(super) fn library(&self) -> NcclLibrary {
+        NcclLibrary { version: parts(self.version), path: file_of(self.get_version as usize) }
+    }
+
+    /// A status other than success, with NCCL's own texts and what it means.
+    pub(super) fn explain(&self, call: &str, code: Status, comm: Comm) -> String {
+        // SAFETY: NCCL gives C strings of its own; the communicator is alive, or null, which the function allows.
+        let (text, last) =
+            unsafe { (c_text((self.get_error_string)(code)), c_text((self.get_last_error)(comm))) };
+        let meaning = match code {
+            status::CUDA => "a CUDA call inside NCCL failed",
+            status::SYSTEM => {
+                "a call of the operating system failed: sockets, files, or shared memory (is /dev/shm too small?)"
+            }
+            status::INTERNAL => "NCCL found its own state broken: memory was overwritten, or it has a bug",
+            status::INVALID_ARGUMENT => "NCCL refused an argument",
+            status::INVALID_USAGE => {
+                "NCCL refused the call: its settings differ between ranks, or do not go together"
+            }
+            status::REMOTE => "another rank, or the way to it, failed",
+            status::TIMEOUT => "NCCL's own timeout passed",
+            _ => "unknown to this version of Warpsmith",
+        };
+        let mut explained = format!("{call} failed with {code} ({text}): {meaning}");
+        if !last.is_empty() {
+            explained.push_str(&format!("; NCCL says: {last}"));
+        }
+        explained.push_str("; NCCL_DEBUG=INFO in the environment shows more");
+        explained
+    }
+}
+
+/// # Safety
+/// The pointer is null or to a C string.
+unsafe fn c_text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
+}
+
+/// The file that the process has mapped at an address. Linux alone tells.
+fn file_of(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let bound = |text| usize::from_str_radix(text, 16).ok();
+        let path = &rest[rest.find('/')?..];
+        (bound(start)?..bound(end)?).contains(&address).then(|| path.into())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    #[test]
+    fn versions_are_read_in_both_forms() {
+        assert_eq!(parts(22_809), (2, 28, 9));
+        assert_eq!(parts(21_805), (2, 18, 5));
+        assert_eq!(parts(2_708), (2, 7, 8));
+    }
+
+    #[test]
+    fn an_old_library_is_refused() {
+        for version in [2_708, 21_405] {
+            let nccl = Nccl { version, ..fake::table() };
+            let error = nccl.new_enough().expect_err("too old").to_string();
+            for part in ["is too old", "at least 2.18", "nvidia-nccl-cu13", "libnccl2"] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+        assert!(Nccl { version: 21_800, ..fake::table() }.new_enough().is_ok());
+    }
+
+    #[test]
+    fn a_missing_library_names_folders_and_packages() {
+        let paths =
+            LibraryPaths { named: vec!["/no/such/folder".into()], installed: vec!["/nor/this".into()] };
+        let text = load(&paths, "libnccl-of-no-system.so").expect_err("there is none").to_string();
+        for part in ["/no/such/folder", "/nor/this", "nvidia-nccl-cu13", "WARPSMITH_LIBRARY_PATH"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_library_without_the_functions_is_named() {
+        let paths = LibraryPaths::default();
+        let error = load(&paths, "libc.so.6").expect_err("it is no NCCL");
+        assert!(matches!(error, NcclError::TooOld { .. }), "{error}");
+        assert!(error.to_string().contains("`ncclGetVersion`"), "{error}");
+    }
+
+    #[test]
+    fn the_library_is_used_or_named_as_missing() {
+        match nccl_library() {
+            Ok(library) => {
+                assert!(library.version >= (2, 18, 0), "{library}");
+                assert!(library.to_string().contains("libnccl"), "{library}");
+            }
+            Err(error) => assert!(error.to_string().contains("install"), "{error}"),
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_file_of_a_function_is_known() {
+        let file = file_of(parts as *const () as usize).expect("this program is mapped");
+        assert_eq!(file, std::env::current_exe().expect("its path"));
+    }
+
+    #[test]
+    fn errors_have_the_code_and_the_meaning() {
+        let text = fake::table().explain("ncclAllReduce", status::SYSTEM, std::ptr::null_mut());
+        assert!(text.contains("ncclAllReduce failed with 2") && text.contains("/dev/shm"), "{text}");
+        assert!(text.contains("NCCL says: the fake's last error"), "{text}");
+    }
+}

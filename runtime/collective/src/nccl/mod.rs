@@ -1,0 +1,231 @@
+//! The Nccl backend: collectives of GPUs by NCCL.
+//!
+//! Guarantees: the host waits in no call of NCCL's for another rank, except for what the deadline of the operation bounds: its
+//! first exchange with ranks, which connects them. An operation that hangs is aborted at its deadline, and a communicator as
+//! soon as a rank fails. An abort that hangs itself is left to a thread. Dropping a communicator waits for nothing.
+
+mod calls;
+mod comm;
+#[cfg(test)]
+mod fake;
+mod library;
+mod owner;
+mod rank;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpsmith_core::seam::BufferUse;
+use warpsmith_core::{DeviceBuffer, Stream};
+
+use self::calls::{Refused, checked};
+use self::comm::{NotReady, RawComm};
+pub use self::library::{NcclError, NcclLibrary, nccl_library};
+pub(crate) use self::library::{nccl, version_text};
+use self::rank::{Ending, Rank};
+pub(crate) use self::sys::Nccl;
+use self::sys::UniqueId;
+use crate::backend::{Backend, Batch};
+use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::mesh::{Frame, Lane, Mesh, Part, Stop};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct NcclBackend(Arc<Rank>);
+
+/// How a backend is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Making<'a> {
+    pub nccl: &'static Nccl,
+    pub mesh: &'a Arc<Mesh>,
+    pub stream: &'a Stream,
+    pub timeout: Duration,
+    pub is_checked: bool,
+}
+
+impl NcclBackend {
+    /// Makes NCCL's communicator of the mesh's ranks, whose devices are known to differ.
+    ///
+    /// # Errors
+    /// What failed, on all ranks.
+    pub fn new(making: Making<'_>) -> Result<Self> {
+        let Making { nccl, mesh, stream, timeout, is_checked } = making;
+        let failed = |failure: Failure| Error::Init {
+            communicator: mesh.name.clone(),
+            rank: mesh.rank(),
+            world_size: mesh.world(),
+            reason: failure.to_string(),
+        };
+        let scratch = DeviceBuffer::zeros(stream, 1).inspect_err(|error| {
+            mesh.fail(init_failed(mesh, error));
+        })?;
+        let deadline = Instant::now() + timeout;
+        let id = exchange_id(making, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
+        let raw = connect(making, id, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
+        let rank = Rank::new(nccl, Arc::clone(mesh), raw, scratch, is_checked);
+        let owned = Arc::clone(&rank);
+        let thread = std::thread::Builder::new().name("warpsmith-nccl".to_owned());
+        match thread.spawn(move || owner::run(&owned, timeout)) {
+            Ok(_) => Ok(Self(rank)),
+            Err(error) => {
+                let failure = mesh.fail(init_failed(mesh, &format!("cannot start a thread: {error}")));
+                if let Some(raw) = rank.take_raw(Duration::ZERO) {
+                    raw.abort();
+                }
+                Err(failed(failure))
+            }
+        }
+    }
+}
+
+fn init() -> Fingerprint {
+    Fingerprint::new("init", Cow::Borrowed(""), 0)
+}
+
+fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
+    Failure::NotRun { rank: mesh.rank(), operation: Box::new(init()), reason: reason.to_string() }
+}
+
+/// What NCCL's refusal of a call means while there is no [`Rank`].
+fn refused(making: Making<'_>, refused: Refused, comm: sys::Comm) -> Failure {
+    let reason = making.nccl.explain(refused.call, refused.status, comm);
+    rank::failure_of(making.mesh, making.stream.device(), refused, reason, None)
+}
+
+/// Rank 0 makes the id by which NCCL's ranks find each other, and sends it to the others: over the mesh, since who knows it can
+/// join them.
+fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failure> {
+    let Making { nccl, mesh, timeout, .. } = making;
+    let stopped = |stop| match stop {
+        Stop::Failed(failure) => failure,
+        Stop::Deadline => init_failed(mesh, &format!("rank 0 has sent no id of NCCL within {timeout:?}")),
+    };
+    let mut id = UniqueId([0; 128]);
+    if mesh.rank() == 0 {
+        // SAFETY: the pointer is to a local variable.
+        let made = checked("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) });
+        made.map_err(|why| refused(making, why, std::ptr::null_mut()))?;
+        let operation = Arc::new(init());
+        for other in mesh.others() {
+            let begin = Some((Arc::clone(&operation), id.0.len() as u64));
+            let frame = Frame::Part(Lane::Collective, Part { begin, data: id.0.to_vec() });
+            mesh.send(other, frame, deadline).map_err(stopped)?;
+        }
+        return Ok(id);
+    }
+    loop {
+        let version = mesh.member.version();
+        if let Some(part) = mesh.member.take_part(0, Lane::Collective) {
+            id.0 = part.data.try_into().map_err(|part: Vec<u8>| {
+                init_failed(mesh, &format!("rank 0 has sent {} bytes as NCCL's id", part.len()))
+            })?;
+            return Ok(id);
+        }
+        if mesh.member.has_left(0, Lane::Collective) {
+            return Err(Failure::Left { rank: 0 });
+        }
+        mesh.member.wait_change(version, deadline).map_err(stopped)?;
+    }
+}
+
+/// Makes NCCL's communicator, and waits until all ranks have.
+fn connect(making: Making<'_>, id: UniqueId, deadline: Instant) -> Result<RawComm, Failure> {
+    let Making { nccl, mesh, stream, timeout, .. } = making;
+    let place = (mesh.rank(), mesh.world());
+    let begun = stream.device().with_context(|| Ok(RawComm::begin(nccl, place, id, &mesh.name)));
+    let (raw, begun) = begun.map_err(|error| init_failed(mesh, &error))?;
+    let ready = begun.map_err(NotReady::Refused).and_then(|state| raw.wait_ready(state, mesh, deadline));
+    match ready {
+        Ok(()) => Ok(raw),
+        Err(why) => {
+            let failure = match why {
+                NotReady::Refused(why) => refused(making, why, raw.get()),
+                NotReady::Failed(failure) => failure,
+                NotReady::Deadline => {
+                    let text = "NCCL has not connected the ranks";
+                    let advice = "see NCCL_DEBUG=INFO, and NCCL_SOCKET_IFNAME for the network's interface";
+                    mesh.failure_within(Duration::ZERO)
+                        .unwrap_or_else(|| init_failed(mesh, &format!("{text} within {timeout:?}; {advice}")))
+                }
+            };
+            // The others learn of it before the abort, which may take time.
+            let failure = mesh.fail(failure);
+            raw.abort();
+            Err(failure)
+        }
+    }
+}
+
+impl Backend for NcclBackend {
+    unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()> {
+        let rank = &self.0;
+        let operation = batch.calls[0].fingerprint.clone();
+        if batch.is_captured {
+            if rank.mesh.shares_process() {
+                let reason = "NCCL can hang when graphs with its operations are launched for several devices of one process; \
+                              use a process for each device to capture them"
+                    .to_owned();
+                let operation = batch.calls[0].kind.method();
+                return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
+            }
+            // NCCL's communicator outlives the graph.
+            stream.keep_in_capture(|| Arc::new((Arc::clone(&rank.graphs), Arc::clone(rank))));
+        }
+        let mut failed = None;
+        // SAFETY: NCCL enqueues on this stream alone, and accesses the memory of the calls, which is that of the uses, and its
+        // own. The scratch byte is used by this stream alone.
+        let enqueued = unsafe {
+            stream.enqueue_named(batch.name(), uses, |handle| {
+                rank.submit(handle, batch).map_err(|error| {
+                    failed = Some(error.clone());
+                    warpsmith_core::Error::from(Error::Communicator(error))
+                })
+            })
+        };
+        match (enqueued, failed) {
+            (_, Some(error)) => Err(error.into()),
+            (Ok(()), None) => Ok(()),
+            (Err(error), None) => {
+                // The others wait for it.
+                let (rank_number, operation) = (rank.mesh.rank(), Box::new(operation));
+                rank.mesh.fail(Failure::NotRun { rank: rank_number, operation, reason: error.to_string() });
+                Err(error.into())
+            }
+        }
+    }
+
+    fn may_finish(&self) -> Result<()> {
+        if Arc::strong_count(&self.0.graphs) > 1 {
+            let reason = "graphs have operations of the communicator; drop them first".to_owned();
+            return Err(Error::Argument { operation: "finish", rank: self.0.mesh.rank(), reason });
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.0.set_ending(Ending::Finishing);
+        self.0.wait_ended();
+        match self.0.mesh.member.failure() {
+            Some(failure) => Err(self.0.mesh.error(None, failure).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&self) {
+        self.0.wait_ended();
+    }
+}
+
+impl Drop for NcclBackend {
+    fn drop(&mut self) {
+        if self.0.ending() == Ending::None {
+            self.0.set_ending(Ending::Dropped);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The owner thread of a communicator: it watches operations, deadlines, NCCL's errors and the other ranks, and it alone ends
+//! the communicator.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::comm::NotReady;
+use super::rank::{Ending, Rank, Running};
+use crate::failure::Failure;
+use crate::mesh::Lane;
+
+/// The time between two looks while operations run, and while none does.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// How long an operation may go on after a rank that it needs has left: that rank was done with it.
+const LEFT_TIME: Duration = Duration::from_millis(500);
+/// How long a call of NCCL's may take to return once the communicator has failed.
+const RETURN_TIME: Duration = Duration::from_secs(5);
+
+/// How a communicator ends.
+enum End {
+    Failed(Failure),
+    Dropped,
+    Finished,
+}
+
+/// Says that the owner has ended, however it has.
+struct Ended<'r>(&'r Rank);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.set_ending(Ending::Ended);
+    }
+}
+
+/// Runs until the communicator has ended.
+pub(super) fn run(rank: &Rank, finish_time: Duration) {
+    let _ended = Ended(rank);
+    match watch(rank) {
+        End::Finished => finish(rank, finish_time),
+        End::Dropped => {
+            rank.mesh.leave();
+            abort(rank);
+        }
+        End::Failed(failure) => {
+            rank.fail_all(&failure);
+            abort(rank);
+            // Those that were enqueued meanwhile.
+            rank.fail_all(&failure);
+        }
+    }
+}
+
+fn watch(rank: &Rank) -> End {
+    let member = &rank.mesh.member;
+    let mut left_since = None;
+    loop {
+        let version = member.version();
+        if let Some(failure) = member.failure() {
+            return End::Failed(failure);
+        }
+        let found = match rank.look() {
+            Err(failure) => Some(failure),
+            Ok(standing) => {
+                if let Some(failure) = rank.background_failure() {
+                    Some(failure)
+                } else if let Some(running) = &standing.running {
+                    overdue(rank, running, &mut left_since)
+                } else {
+                    left_since = None;
+                    match rank.ending() {
+                        Ending::Finishing if standing.is_idle => return End::Finished,
+                        Ending::Dropped if standing.is_idle && Arc::strong_count(&rank.graphs) == 1 => {
+                            return End::Dropped;
+                        }
+                        _ => {}
+                    }
+                    let pause = if standing.is_idle { PAUSE.1 } else { PAUSE.0 };
+                    let _ = member.wait_change(version, Instant::now() + pause);
+                    continue;
+                }
+            }
+        };
+        match found {
+            Some(failure) => return End::Failed(rank.mesh.fail(failure)),
+            None => {
+                let _ = member.wait_change(version, Instant::now() + PAUSE.0);
+            }
+        }
+    }
+}
+
+/// The failure of an operation that runs for too long, or needs a rank that has left.
+fn overdue(rank: &Rank, running: &Running, left_since: &mut Option<Instant>) -> Option<Failure> {
+    let mesh = &rank.mesh;
+    if running.since.elapsed() >= running.timeout {
+        return Some(mesh.timed_out(&running.operation, running.since.elapsed(), &running.peers));
+    }
+    let left = running.peers.iter().find(|peer| mesh.member.has_left(**peer, Lane::Collective));
+    match left {
+        None => *left_since = None,
+        Some(left) => {
+            let since = left_since.get_or_insert_with(Instant::now);
+            if since.elapsed().min(running.since.elapsed()) >= LEFT_TIME {
+                return Some(Failure::Left { rank: *left });
+            }
+        }
+    }
+    None
+}
+
+fn abort(rank: &Rank) {
+    match rank.take_raw(RETURN_TIME) {
+        Some(raw) => raw.abort(),
+        None => tracing::warn!(
+            communicator = rank.mesh.name,
+            "a call of NCCL has not returned, so its communicator cannot be aborted; what it holds on the device stays until \
+             the process ends"
+        ),
+    }
+}
+
+fn finish(rank: &Rank, time: Duration) {
+    let Some(raw) = rank.take_raw(RETURN_TIME) else { return };
+    let comm = raw.get();
+    let deadline = Instant::now() + time;
+    if let Err((raw, why)) = raw.finish(&rank.mesh, deadline) {
+        let failure = match why {
+            NotReady::Failed(failure) => failure,
+            NotReady::Refused(refused) => rank.failure_of(refused, comm, None),
+            NotReady::Deadline => Failure::Library {
+                rank: rank.mesh.rank(),
+                reason: format!("ncclCommFinalize was not done within {time:?}"),
+            },
+        };
+        rank.mesh.fail(failure);
+        raw.abort();
+    }
+}

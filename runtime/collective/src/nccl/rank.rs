@@ -1,0 +1,465 @@
+//! [`Rank`]: what the thread that calls operations and the owner thread share.
+//!
+//! Guarantees: one thread at a time is in NCCL with the communicator. Each operation has an event before it and one behind it,
+//! so its time counts from when its stream comes to it. A device that is lost is the cause of what NCCL reports, not NCCL.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use warpsmith_core::driver::{EventHandle, StreamHandle};
+use warpsmith_core::{Device, DeviceBuffer};
+
+use super::calls::{Refused, Target};
+use super::comm::{NotReady, RawComm};
+use super::sys::{Comm, Nccl, status};
+use crate::backend::{Batch, Call, Kind};
+use crate::failure::{CommunicatorError, Failure};
+use crate::fingerprint::Fingerprint;
+use crate::mesh::{Lane, Mesh, Stop};
+use crate::work::{Progress, WorkState};
+
+/// How long the end of a process may take to be known after NCCL has noticed it.
+const NAMED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Operations that were enqueued and are not known to be done.
+#[derive(Debug)]
+struct Outstanding {
+    calls: Vec<Call>,
+    /// The recorder's number of the first; the others follow.
+    number: u64,
+    before: EventHandle,
+    behind: EventHandle,
+    timeout: Duration,
+    started: Option<Instant>,
+    work: Arc<WorkState>,
+}
+
+/// The places of the next operations, and those that were enqueued.
+#[derive(Debug)]
+struct Queue {
+    outstanding: VecDeque<Outstanding>,
+    spare: Vec<EventHandle>,
+    collective: u64,
+    sent: Vec<u64>,
+    received: Vec<u64>,
+}
+
+/// What is to become of the communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It works.
+    None,
+    /// It was dropped: it ends when its operations have.
+    Dropped,
+    /// All ranks end it.
+    Finishing,
+    /// The owner has ended it.
+    Ended,
+}
+
+/// How far the operations have come.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    pub is_idle: bool,
+    /// The operation that runs: since when, for how long at most, and the ranks that it needs.
+    pub running: Option<Running>,
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    pub operation: Fingerprint,
+    pub since: Instant,
+    pub timeout: Duration,
+    pub peers: Vec<usize>,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub nccl: &'static Nccl,
+    pub mesh: Arc<Mesh>,
+    device: Device,
+    is_checked: bool,
+    /// Locked by the thread that is in NCCL. `None` once it has ended.
+    raw: Mutex<Option<RawComm>>,
+    queue: Mutex<Queue>,
+    /// For barriers.
+    scratch: DeviceBuffer<u8>,
+    /// Graphs with operations of the communicator hold it.
+    pub graphs: Arc<()>,
+    ending: Mutex<Ending>,
+    ended: Condvar,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rank {
+    pub fn new(
+        nccl: &'static Nccl,
+        mesh: Arc<Mesh>,
+        raw: RawComm,
+        scratch: DeviceBuffer<u8>,
+        is_checked: bool,
+    ) -> Arc<Self> {
+        let per_rank = vec![0; mesh.world()];
+        let queue = Queue {
+            outstanding: VecDeque::new(),
+            spare: Vec::new(),
+            collective: 0,
+            sent: per_rank.clone(),
+            received: per_rank,
+        };
+        Arc::new(Self {
+            nccl,
+            mesh,
+            device: scratch.device().clone(),
+            is_checked,
+            raw: Mutex::new(Some(raw)),
+            queue: Mutex::new(queue),
+            scratch,
+            graphs: Arc::new(()),
+            ending: Mutex::new(Ending::None),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// Enqueues a batch on the stream, whose device's context is current.
+    ///
+    /// # Safety
+    /// The calls' memory is valid until the stream has run them.
+    pub unsafe fn submit(
+        self: &Arc<Self>,
+        stream: StreamHandle,
+        mut batch: Batch,
+    ) -> Result<(), Box<CommunicatorError>> {
+        let recorder = &self.mesh.member.recorder;
+        let mut number = None;
+        if !batch.is_captured {
+            let mut queue = locked(&self.queue);
+            for call in &mut batch.calls {
+                call.fingerprint.sequence = queue.next_place(call.kind);
+                number.get_or_insert(recorder.enqueued(&call.fingerprint));
+            }
+        }
+        let started = Instant::now();
+        // SAFETY: passed on from the caller.
+        match unsafe { self.enqueue(stream, &batch, number, started) } {
+            Ok(Some((before, behind))) => {
+                batch.work.looked_after_by(Arc::downgrade(self) as _);
+                let Batch { calls, timeout, work, .. } = batch;
+                let (number, started) = (number.unwrap_or_default(), None);
+                let outstanding = Outstanding { calls, number, before, behind, timeout, started, work };
+                locked(&self.queue).outstanding.push_back(outstanding);
+                Ok(())
+            }
+            Ok(None) => {
+                batch.work.end(Ok(()));
+                Ok(())
+            }
+            Err(failure) => {
+                let failure = self.mesh.fail(failure);
+                let error = self.mesh.error(Some(batch.calls[0].fingerprint.clone()), failure);
+                if let Some(number) = number {
+                    self.ended(&batch.calls, number, Some(&error));
+                }
+                self.mesh.dump();
+                batch.work.end(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Self::submit`]. Returns the events before and behind the operations, unless they are captured.
+    ///
+    /// # Safety
+    /// As [`Self::submit`].
+    unsafe fn enqueue(
+        &self,
+        stream: StreamHandle,
+        batch: &Batch,
+        number: Option<u64>,
+        started: Instant,
+    ) -> Result<Option<(EventHandle, EventHandle)>, Failure> {
+        let first = &batch.calls[0].fingerprint;
+        let deadline = started.checked_add(batch.timeout).unwrap_or(started + Duration::from_secs(1 << 30));
+        let timed_out = || self.mesh.timed_out(first, started.elapsed(), &self.peers(&batch.calls));
+        if self.is_checked {
+            for call in batch.calls.iter().filter(|call| !call.fingerprint.is_point_to_point()) {
+                self.mesh.compare(&call.fingerprint, deadline).map_err(|stop| match stop {
+                    Stop::Failed(failure) => failure,
+                    Stop::Deadline => timed_out(),
+                })?;
+            }
+        }
+        let raw = locked(&self.raw);
+        let Some(raw) = &*raw else {
+            return Err(self.mesh.member.failure().unwrap_or(Failure::Left { rank: self.mesh.rank() }));
+        };
+        let (rank, world) = (self.mesh.rank(), self.mesh.world());
+        let target = Target {
+            nccl: self.nccl,
+            comm: raw.get(),
+            stream: std::ptr::with_exposed_provenance_mut(stream.0 as usize),
+            rank,
+            world,
+            scratch: std::ptr::with_exposed_provenance_mut(self.scratch.as_device_ptr().0 as usize),
+        };
+        let refused = |refused| self.failure_of(refused, target.comm, Some(first));
+        let record = || if batch.is_captured { Ok(None) } else { self.record(stream, first).map(Some) };
+        let before = record()?;
+        let mut operators = Vec::new();
+        // SAFETY: the lock is held, and nothing goes on in the background: each call before has waited for that. The memory is
+        // valid by the caller's promise.
+        let enqueued = unsafe { target.enqueue(&batch.calls, &mut operators) }.map_err(refused)?;
+        if enqueued == status::IN_PROGRESS {
+            // It connects with ranks that it has not exchanged data with before, if they call the operation too.
+            self.started(&batch.calls, number);
+            raw.wait_ready(enqueued, &self.mesh, deadline).map_err(|why| match why {
+                NotReady::Refused(why) => refused(why),
+                NotReady::Failed(failure) => failure,
+                NotReady::Deadline => timed_out(),
+            })?;
+        }
+        // SAFETY: they were made for this communicator, which is ready.
+        unsafe { target.destroy(&operators) }.map_err(refused)?;
+        Ok(before.zip(record()?))
+    }
+
+    /// Records an event on the stream.
+    fn record(&self, stream: StreamHandle, operation: &Fingerprint) -> Result<EventHandle, Failure> {
+        // SAFETY: the context is used while `self` holds the device; the handles are of its driver.
+        let (driver, context) = unsafe { self.device.driver() };
+        let spare = locked(&self.queue).spare.pop();
+        let recorded = spare.map_or_else(|| driver.event_create(context, false), Ok).and_then(|event| {
+            driver.event_record(context, event, stream)?;
+            Ok(event)
+        });
+        recorded.map_err(|error| self.not_run(operation, &error))
+    }
+
+    fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
+        let (rank, operation) = (self.mesh.rank(), Box::new(operation.clone()));
+        Failure::NotRun { rank, operation, reason: reason.to_string() }
+    }
+
+    /// Whether the device has come to an event.
+    fn is_reached(&self, event: EventHandle) -> warpsmith_core::Result<bool> {
+        self.device.with_context(|| {
+            // SAFETY: the context is used while `self` holds the device, and the event is alive.
+            let (driver, context) = unsafe { self.device.driver() };
+            Ok(driver.event_query(context, event)?)
+        })
+    }
+
+    /// The ranks that operations need.
+    fn peers(&self, calls: &[Call]) -> Vec<usize> {
+        let peer = |call: &Call| call.fingerprint.peer;
+        match calls.iter().map(peer).collect::<Option<Vec<_>>>() {
+            Some(mut peers) => {
+                peers.sort_unstable();
+                peers.dedup();
+                peers.retain(|peer| *peer != self.mesh.rank());
+                peers
+            }
+            None => self.mesh.others().collect(),
+        }
+    }
+
+    fn started(&self, calls: &[Call], number: Option<u64>) {
+        for (call, number) in calls.iter().zip(number.into_iter().flat_map(|first| first..)) {
+            self.mesh.member.recorder.started(number, &call.fingerprint);
+        }
+    }
+
+    fn ended(&self, calls: &[Call], first: u64, error: Option<&CommunicatorError>) {
+        for (call, number) in calls.iter().zip(first..) {
+            let text = error.map(|error| error.failure.to_string());
+            self.mesh.member.recorder.ended(number, &call.fingerprint, text);
+        }
+    }
+
+    /// Looks how far the operations have come, and ends the works of those that are done.
+    pub fn look(&self) -> Result<Standing, Failure> {
+        let idle = Standing { is_idle: true, running: None };
+        if let Some(failure) = self.mesh.member.failure() {
+            self.fail_all(&failure);
+            return Ok(idle);
+        }
+        let mut queue = locked(&self.queue);
+        while let Some(first) = queue.outstanding.front_mut() {
+            let reached = |event| {
+                self.is_reached(event).map_err(|error| self.not_run(&first.calls[0].fingerprint, &error))
+            };
+            if first.started.is_none() && reached(first.before)? {
+                first.started = Some(Instant::now());
+                self.started(&first.calls, Some(first.number));
+            }
+            let Some(since) = first.started else { return Ok(Standing::default()) };
+            if !reached(first.behind)? {
+                let (operation, timeout) = (first.calls[0].fingerprint.clone(), first.timeout);
+                let peers = self.peers(&first.calls);
+                return Ok(Standing {
+                    is_idle: false,
+                    running: Some(Running { operation, since, timeout, peers }),
+                });
+            }
+            // An abort, which follows a failure, lets the stream go on behind operations that are not done.
+            if let Some(failure) = self.mesh.member.failure() {
+                drop(queue);
+                self.fail_all(&failure);
+                return Ok(idle);
+            }
+            if let Some(done) = queue.outstanding.pop_front() {
+                self.ended(&done.calls, done.number, None);
+                queue.spare.extend([done.before, done.behind]);
+                done.work.end(Ok(()));
+            }
+        }
+        Ok(idle)
+    }
+
+    /// Ends the works of all operations with the communicator's failure.
+    pub fn fail_all(&self, failure: &Failure) {
+        let mut queue = locked(&self.queue);
+        while let Some(failed) = queue.outstanding.pop_front() {
+            let operation = failed.calls[0].fingerprint.clone();
+            let error = self.mesh.error(Some(operation), failure.clone());
+            self.ended(&failed.calls, failed.number, Some(&error));
+            queue.spare.extend([failed.before, failed.behind]);
+            drop(queue);
+            self.mesh.dump();
+            failed.work.end(Err(error));
+            queue = locked(&self.queue);
+        }
+    }
+
+    /// What ended the communicator, when NCCL reports this.
+    pub fn failure_of(&self, refused: Refused, comm: Comm, operation: Option<&Fingerprint>) -> Failure {
+        let reason = self.nccl.explain(refused.call, refused.status, comm);
+        failure_of(&self.mesh, &self.device, refused, reason, operation)
+    }
+
+    /// An error that NCCL has met in the background, unless a thread is in it now.
+    pub fn background_failure(&self) -> Option<Failure> {
+        let raw = match self.raw.try_lock() {
+            Ok(raw) => raw,
+            Err(std::sync::TryLockError::Poisoned(raw)) => raw.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        let raw = raw.as_ref()?;
+        let refused = raw.state().err()?;
+        Some(self.failure_of(refused, raw.get(), None))
+    }
+
+    /// The communicator, to end it. `None` while another thread is in NCCL with it, or after the first time.
+    pub fn take_raw(&self, patience: Duration) -> Option<RawComm> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.raw.try_lock() {
+                Ok(mut raw) => return raw.take(),
+                Err(std::sync::TryLockError::Poisoned(raw)) => return raw.into_inner().take(),
+                Err(std::sync::TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(std::sync::TryLockError::WouldBlock) => return None,
+            }
+        }
+    }
+
+    pub fn ending(&self) -> Ending {
+        *locked(&self.ending)
+    }
+
+    /// Changes what is to become of the communicator, unless it has ended.
+    pub fn set_ending(&self, wanted: Ending) {
+        let mut ending = locked(&self.ending);
+        if *ending != Ending::Ended {
+            *ending = wanted;
+        }
+        drop(ending);
+        self.ended.notify_all();
+        self.mesh.member.wake();
+    }
+
+    /// Waits until the owner has ended the communicator.
+    pub fn wait_ended(&self) {
+        let ending = locked(&self.ending);
+        let waited = self.ended.wait_while(ending, |ending| *ending != Ending::Ended);
+        drop(waited);
+    }
+}
+
+impl Queue {
+    fn next_place(&mut self, kind: Kind) -> u64 {
+        let place = match kind {
+            Kind::Send { to } => &mut self.sent[to],
+            Kind::Receive { from } => &mut self.received[from],
+            _ => &mut self.collective,
+        };
+        *place += 1;
+        *place - 1
+    }
+}
+
+impl Progress for Rank {
+    fn advance(&self) {
+        // A failure is the owner's to report, which looks too.
+        let _ = self.look();
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let events = std::mem::take(&mut queue.spare);
+        // Those of a device that is lost are gone with it.
+        let _ = self.device.with_context(|| {
+            // SAFETY: the context is used while `self` holds the device.
+            let (driver, context) = unsafe { self.device.driver() };
+            for event in events {
+                // SAFETY: nothing uses the handle again.
+                unsafe { driver.event_destroy(context, event) };
+            }
+            Ok(())
+        });
+    }
+}
+
+/// What ended a communicator, when NCCL has refused a call for this reason.
+pub(super) fn failure_of(
+    mesh: &Mesh,
+    device: &Device,
+    refused: Refused,
+    reason: String,
+    operation: Option<&Fingerprint>,
+) -> Failure {
+    let rank = mesh.rank();
+    // A fault of a kernel fails all that follows on the device.
+    let asked = device.with_context(|| {
+        // SAFETY: the context is used while the device is held; the event is destroyed once.
+        let (driver, context) = unsafe { device.driver() };
+        let event = driver.event_create(context, false)?;
+        let asked = driver.event_query(context, event);
+        // SAFETY: as above.
+        unsafe { driver.event_destroy(context, event) };
+        Ok(asked.map(drop)?)
+    });
+    if let Err(fault) = asked {
+        let init = || Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
+        let operation = Box::new(operation.cloned().unwrap_or_else(init));
+        return Failure::NotRun { rank, operation, reason: fault.to_string() };
+    }
+    if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {
+        // The rank that is gone is named by the end of its connection, which NCCL may have noticed first.
+        if let Some(failure) = mesh.failure_within(NAMED_WITHIN) {
+            return failure;
+        }
+        if let Some(left) = mesh.others().find(|other| mesh.member.has_left(*other, Lane::Collective)) {
+            return Failure::Left { rank: left };
+        }
+    }
+    Failure::Library { rank, reason }
+}

@@ -1,0 +1,186 @@
+//! NCCL's types and codes, and the table of its functions that are used.
+//!
+//! Codes are plain numbers here: a value that only a newer library knows is no invalid one.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libloading::Library;
+
+use crate::element::{ElementType, Operator};
+
+/// `ncclResult_t`.
+pub(crate) type Status = c_int;
+/// `ncclComm_t`.
+pub(crate) type Comm = *mut c_void;
+/// `cudaStream_t`.
+pub(crate) type CudaStream = *mut c_void;
+
+/// Codes of [`Status`].
+pub(crate) mod status {
+    use super::Status;
+
+    pub const SUCCESS: Status = 0;
+    pub const CUDA: Status = 1;
+    pub const SYSTEM: Status = 2;
+    pub const INTERNAL: Status = 3;
+    pub const INVALID_ARGUMENT: Status = 4;
+    pub const INVALID_USAGE: Status = 5;
+    pub const REMOTE: Status = 6;
+    pub const IN_PROGRESS: Status = 7;
+    /// Since 2.30.
+    pub const TIMEOUT: Status = 8;
+}
+
+/// `ncclUniqueId`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct UniqueId(pub [u8; 128]);
+
+/// `ncclScalarHostImmediate`.
+pub(super) const SCALAR_ON_HOST: c_int = 1;
+/// `ncclUint8`, for elements that are only moved.
+pub(super) const BYTES: c_int = 1;
+/// `ncclSum`.
+pub(super) const SUM: c_int = 0;
+
+/// `ncclDataType_t`.
+pub(super) fn data_type(element: ElementType) -> c_int {
+    match element {
+        ElementType::I8 => 0,
+        ElementType::U8 => 1,
+        ElementType::I32 => 2,
+        ElementType::U32 => 3,
+        ElementType::I64 => 4,
+        ElementType::U64 => 5,
+        ElementType::F16 => 6,
+        ElementType::F32 => 7,
+        ElementType::F64 => 8,
+        ElementType::Bf16 => 9,
+    }
+}
+
+/// `ncclRedOp_t`, of those that need not be made; `None` of [`Operator::PreMulSum`].
+pub(super) fn operator(operator: Operator) -> Option<c_int> {
+    match operator {
+        Operator::Sum => Some(SUM),
+        Operator::Prod => Some(1),
+        Operator::Max => Some(2),
+        Operator::Min => Some(3),
+        Operator::Avg => Some(4),
+        Operator::PreMulSum => None,
+    }
+}
+
+/// `NCCL_CONFIG_UNDEF_INT`: the library's own choice, or the environment's.
+const UNSET: c_int = c_int::MIN;
+
+/// `ncclConfig_t` of 2.28.9. A library takes the fields that it knows, by the size, and later ones have their defaults, by the
+/// version.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub size: usize,
+    pub magic: u32,
+    pub version: u32,
+    pub blocking: c_int,
+    cga_cluster_size: c_int,
+    min_ctas: c_int,
+    max_ctas: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+    traffic_class: c_int,
+    pub comm_name: *const c_char,
+    collnet_enable: c_int,
+    cta_policy: c_int,
+    shrink_share: c_int,
+    nvls_ctas: c_int,
+    channels_per_net_peer: c_int,
+    nvlink_centric_sched: c_int,
+}
+
+impl Config {
+    /// Of a communicator whose calls do not wait, with a name that lives as long as the communicator.
+    pub fn non_blocking(name: *const c_char) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            magic: 0xcafe_beef,
+            version: 22_809,
+            blocking: 0,
+            cga_cluster_size: UNSET,
+            min_ctas: UNSET,
+            max_ctas: UNSET,
+            net_name: std::ptr::null(),
+            split_share: UNSET,
+            traffic_class: UNSET,
+            comm_name: name,
+            collnet_enable: UNSET,
+            cta_policy: UNSET,
+            shrink_share: UNSET,
+            nvls_ctas: UNSET,
+            channels_per_net_peer: UNSET,
+            nvlink_centric_sched: UNSET,
+        }
+    }
+}
+
+macro_rules! table {
+    (
+        required { $($name:ident = $symbol:literal fn($($argument:ty),*) $(-> $result:ty)?;)* }
+        optional { $($other:ident = $other_symbol:literal fn($($other_argument:ty),*);)* }
+    ) => {
+        /// The functions of NCCL that are used. Each has the library's contract.
+        #[derive(Debug, Clone)]
+        pub(crate) struct Nccl {
+            /// `ncclGetVersion`: 22809 of 2.28.9.
+            pub version: c_int,
+            $(pub $name: unsafe extern "C" fn($($argument),*) -> table!(@ $($result)?),)*
+            $(pub $other: Option<unsafe extern "C" fn($($other_argument),*) -> Status>,)*
+        }
+
+        impl Nccl {
+            /// The functions of a library, or the name of one that it lacks. The library must stay loaded.
+            pub(super) fn of(library: &Library) -> Result<Self, &'static str> {
+                // SAFETY: NCCL's functions of these names have these signatures.
+                unsafe {
+                    Ok(Self {
+                        version: 0,
+                        $($name: *library.get($symbol.as_bytes()).map_err(|_| $symbol)?,)*
+                        $($other: library.get($other_symbol.as_bytes()).ok().map(|function| *function),)*
+                    })
+                }
+            }
+        }
+    };
+    (@ $result:ty) => { $result };
+    (@) => { Status };
+}
+
+table! {
+    required {
+        get_version = "ncclGetVersion" fn(*mut c_int);
+        get_unique_id = "ncclGetUniqueId" fn(*mut UniqueId);
+        init_rank_config = "ncclCommInitRankConfig" fn(*mut Comm, c_int, UniqueId, c_int, *mut Config);
+        finalize = "ncclCommFinalize" fn(Comm);
+        destroy = "ncclCommDestroy" fn(Comm);
+        abort = "ncclCommAbort" fn(Comm);
+        get_async_error = "ncclCommGetAsyncError" fn(Comm, *mut Status);
+        get_error_string = "ncclGetErrorString" fn(Status) -> *const c_char;
+        get_last_error = "ncclGetLastError" fn(Comm) -> *const c_char;
+        group_start = "ncclGroupStart" fn();
+        group_end = "ncclGroupEnd" fn();
+        create_pre_mul_sum = "ncclRedOpCreatePreMulSum" fn(*mut c_int, *mut c_void, c_int, c_int, Comm);
+        destroy_op = "ncclRedOpDestroy" fn(c_int, Comm);
+        all_reduce = "ncclAllReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+        reduce = "ncclReduce" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, CudaStream);
+        broadcast = "ncclBroadcast" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+        all_gather = "ncclAllGather" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
+        reduce_scatter = "ncclReduceScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+        send = "ncclSend" fn(*const c_void, usize, c_int, c_int, Comm, CudaStream);
+        recv = "ncclRecv" fn(*mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    }
+    optional {
+        all_to_all = "ncclAlltoAll" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
+        gather = "ncclGather" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+        scatter = "ncclScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    }
+}

@@ -1,0 +1,38 @@
+//! The Nccl backend on one GPU.
+
+use std::time::{Duration, Instant};
+
+use warpsmith_collective::{Communicator, ReduceOp};
+use warpsmith_runtime::graph::{Capture, CaptureMode};
+use warpsmith_runtime::{DeviceBuffer, Stream};
+
+use crate::nccl_work::{gpu, replay, streams, work};
+use crate::support::timeout;
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_world_of_one_works() {
+    let streams = streams(1);
+    let mut ranks = Communicator::init_all(&streams, &timeout(60_000)).expect("NCCL").remove(0);
+    work(&mut ranks);
+    replay(&mut ranks, 100);
+    let graphs = "graphs have operations";
+    let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
+    let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");
+    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("captured"));
+    let graph = capture.end().expect("a graph");
+    let refused = ranks.finish().expect_err("a graph is alive").to_string();
+    assert!(refused.contains(graphs), "{refused}");
+    drop(graph);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn one_gpu_twice_is_refused() {
+    let device = gpu(0);
+    let streams = [Stream::new(&device).expect("a stream"), Stream::new(&device).expect("a stream")];
+    let begun = Instant::now();
+    let error = Communicator::init_all(&streams, &timeout(60_000)).expect_err("one GPU").to_string();
+    assert!(error.contains("have the same GPU"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
