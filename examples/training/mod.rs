@@ -1,4 +1,5 @@
-//! The training that `mlp` runs and `profile` profiles: a small network learns which of three spirals a point is on.
+//! The training that `mlp` runs, `profile` profiles and `data-parallel` divides among devices: a small network learns which
+//! of three spirals a point is on.
 
 use std::error::Error;
 use std::ops::Range;
@@ -44,7 +45,8 @@ struct Layer {
 /// The parameters.
 pub struct Network {
     layers: Vec<Layer>,
-    parameters: DeviceBuffer<f32>,
+    /// All numbers that are learned.
+    pub parameters: DeviceBuffer<f32>,
 }
 
 impl Network {
@@ -159,17 +161,23 @@ impl Kernels {
 
 impl Training {
     pub fn new(stream: &Stream) -> Result<Self> {
+        Self::with_part(stream, 0..POINTS)
+    }
+
+    /// Learns from some of the points.
+    pub fn with_part(stream: &Stream, part: Range<usize>) -> Result<Self> {
         let network = Network::new(stream)?;
         let (points, labels) = spirals(0);
+        let (points, labels) = (&points[SIZES[0] * part.start..SIZES[0] * part.end], &labels[part.clone()]);
         let numbers = network.parameters.len();
         Ok(Self {
             batch: Batch {
-                points: DeviceBuffer::from_host(stream, &points)?,
-                labels: DeviceBuffer::from_host(stream, &labels)?,
-                ones: DeviceBuffer::from_host(stream, &[1.0; POINTS])?,
-                activations: network.outputs(stream, POINTS)?,
-                deltas: network.outputs(stream, POINTS)?,
-                losses: DeviceBuffer::zeros(stream, POINTS)?,
+                points: DeviceBuffer::from_host(stream, points)?,
+                labels: DeviceBuffer::from_host(stream, labels)?,
+                ones: DeviceBuffer::from_host(stream, &vec![1.0; part.len()])?,
+                activations: network.outputs(stream, part.len())?,
+                deltas: network.outputs(stream, part.len())?,
+                losses: DeviceBuffer::zeros(stream, part.len())?,
             },
             network,
             gradient: DeviceBuffer::zeros(stream, numbers)?,
@@ -186,31 +194,39 @@ impl Training {
         let Batch { points, labels, activations, deltas, losses, .. } = &mut self.batch;
         self.network.forward(stream, points, activations)?;
         let last = activations.len() - 1;
+        let launch = Launch::auto(labels.len() * SPIRALS);
         let arguments = (SPIRALS as u32, &activations[last], &*labels, losses, &mut deltas[last]);
-        self.kernels.softmax_cross_entropy.launch(stream, Launch::auto(POINTS * SPIRALS), arguments)
+        self.kernels.softmax_cross_entropy.launch(stream, launch, arguments)
     }
 
-    /// Enqueues the gradient of the mean loss by every parameter.
-    fn backward(&mut self, stream: &Stream) -> warpsmith::Result<()> {
+    /// Enqueues the gradient of the mean loss by every parameter. `reduce` gets that of each layer as soon as it is enqueued,
+    /// the last layer's first.
+    fn backward<E: From<warpsmith::Error>>(
+        &mut self,
+        stream: &Stream,
+        mut reduce: impl FnMut(DeviceSliceMut<'_, f32>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         self.loss(stream)?;
         let _range = range!("backward");
-        let Batch { points, ones, activations, deltas, .. } = &mut self.batch;
+        let Batch { points, labels, ones, activations, deltas, .. } = &mut self.batch;
+        let rows = labels.len();
         for (i, layer) in self.network.layers.iter().enumerate().rev() {
             let Layer { inputs, outputs, weights, bias } = layer;
             let (before, after) = deltas.split_at_mut(i);
-            let delta = Matrix::new(&after[0], POINTS, *outputs)?;
+            let delta = Matrix::new(&after[0], rows, *outputs)?;
             let input = if i == 0 { &*points } else { &activations[i - 1] };
             let by_weights = MatrixMut::new(self.gradient.slice_mut(weights.clone()), *inputs, *outputs)?;
-            let input = Matrix::new(input, POINTS, *inputs)?;
+            let input = Matrix::new(input, rows, *inputs)?;
             blas::gemm(stream, Gemm::default(), input.transposed(), delta, by_weights)?;
             let by_bias = self.gradient.slice_mut(bias.clone());
             blas::gemv(stream, Gemm::default(), delta.transposed(), &*ones, by_bias)?;
+            reduce(self.gradient.slice_mut(weights.start..bias.end))?;
             if let Some(before) = before.last_mut() {
                 let weights = Matrix::new(self.network.parameters.slice(weights.clone()), *inputs, *outputs)?;
-                let by_input = MatrixMut::new(&mut *before, POINTS, *inputs)?;
+                let by_input = MatrixMut::new(&mut *before, rows, *inputs)?;
                 blas::gemm(stream, Gemm::default(), delta, weights.transposed(), by_input)?;
                 let arguments = (&activations[i - 1], before);
-                self.kernels.relu_backward.launch(stream, Launch::auto(POINTS * inputs), arguments)?;
+                self.kernels.relu_backward.launch(stream, Launch::auto(rows * inputs), arguments)?;
             }
         }
         Ok(())
@@ -218,8 +234,17 @@ impl Training {
 
     /// Enqueues one step of learning.
     pub fn step(&mut self, stream: &Stream) -> warpsmith::Result<()> {
+        self.step_reduced(stream, |_| Ok(()))
+    }
+
+    /// As [`Self::step`]; `reduce` gets the gradient of each layer while those of the layers before it are computed.
+    pub fn step_reduced<E: From<warpsmith::Error>>(
+        &mut self,
+        stream: &Stream,
+        reduce: impl FnMut(DeviceSliceMut<'_, f32>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         let _step = range!("step");
-        self.backward(stream)?;
+        self.backward(stream, reduce)?;
         let _range = range!("update");
         self.kernels.count_up.launch(stream, Launch::auto(1), (&mut self.steps,))?;
         let numbers = self.gradient.len();
@@ -227,12 +252,12 @@ impl Training {
         let moments = (&mut self.mean, &mut self.variance);
         let arguments =
             (RATE, 0.9, 0.999, 1e-8, &self.steps, &self.gradient, parameters, moments.0, moments.1);
-        self.kernels.adam.launch(stream, Launch::auto(numbers), arguments)
+        Ok(self.kernels.adam.launch(stream, Launch::auto(numbers), arguments)?)
     }
 
     /// Fails unless the loss changes along its gradient as the gradient says.
     pub fn check_gradient(&mut self, stream: &Stream) -> Result<()> {
-        self.backward(stream)?;
+        self.backward::<warpsmith::Error>(stream, |_| Ok(()))?;
         let gradient = DeviceBuffer::from_host(stream, &self.gradient.to_host()?)?;
         let square: f64 = gradient.to_host()?.iter().map(|g| f64::from(*g).powi(2)).sum();
         let mut losses = [0.0f64; 2];

@@ -20,8 +20,20 @@ use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 10] =
-    ["saxpy", "reduce", "nbody", "overlap", "memory", "graphs", "cooperative", "mlp", "profile", "counters"];
+pub const EXAMPLES: [&str; 12] = [
+    "saxpy",
+    "reduce",
+    "nbody",
+    "overlap",
+    "memory",
+    "graphs",
+    "cooperative",
+    "mlp",
+    "profile",
+    "counters",
+    "ranks",
+    "data-parallel",
+];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
@@ -46,8 +58,11 @@ pub fn check(root: &Path) -> Result<()> {
         perfetto::ensure(root)?;
         run(&mut workspace(&["test", "--workspace", "--test", "trace", "--", "--ignored", "engine::"]))
     };
-    let examples =
-        || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
+    let examples = || {
+        EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
+        let mut processes = Command::new(target_dir(root).join("debug/warpsmith"));
+        run(processes.args(["launch", "-n", "2"]).arg(built_example(root, "data-parallel")).arg("cpu"))
+    };
     // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     let documentation = || {
