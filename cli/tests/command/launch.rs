@@ -122,7 +122,14 @@ fn a_rank_that_does_not_end_is_killed() {
     let began = Instant::now();
     let run = launch(
         &["-n", "2"],
-        "if [ $WARPSMITH_RANK = 1 ]; then exit 3; fi; trap '' TERM; while :; do sleep 0.1; done",
+        r#"
+            if [ $WARPSMITH_RANK = 1 ]; then
+                while [ ! -e ready ]; do sleep 0.01; done
+                exit 3
+            fi
+            trap '' TERM
+            : > ready
+            while :; do sleep 0.1; done"#,
     );
     assert_eq!(run.code(), Some(3));
     assert!((4..20).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
