@@ -3,7 +3,7 @@
 use warpsmith_runtime::driver::activity::{ActivityLoss, ActivityOptions, ActivitySource, ActivityWait};
 use warpsmith_runtime::driver::{CaptureMode, LaunchConfig};
 
-use super::{
+use super::bench::{
     Bench, Kept, MILLISECOND, begins_after_its_call, cupti, durations, has_all_work, one_block, work,
 };
 
