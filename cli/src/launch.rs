@@ -140,8 +140,8 @@ where
             if line.len() > begin && line.last() != Some(&b'\n') {
                 line.push(b'\n');
             }
-            // One write, so that lines of ranks do not mix. When nobody reads any more, the rest is read all the same:
-            // the program is not to wait for it.
+            // One write, so that lines of ranks do not mix. When the reader has closed the output, the program's output is still
+            // read, so that the program does not block.
             let _ = to().write_all(&line).and_then(|()| to().flush());
         }
         // The receiver may have stopped waiting.

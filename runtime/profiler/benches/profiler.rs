@@ -148,8 +148,8 @@ fn main() -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("soak: {status}").into()) }
 }
 
-/// What a launch costs when nothing records: the question whether anything does is asked some more times in every second
-/// round, and the difference is that of so many questions.
+/// The cost of a launch while no profiler records: every second round repeats the check for observers some more times, and the
+/// difference of the rounds is the cost of the repeated checks.
 fn off(rig: &Rig) -> Result<()> {
     /// Of a launch: for its source line, and for the operation.
     const QUESTIONS: f64 = 2.0;

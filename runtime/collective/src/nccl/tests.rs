@@ -416,8 +416,9 @@ fn a_refused_call_on_a_stopped_device_names_the_fault() {
     let streams = streams(&driver, 1);
     let (refused, stopped) = (Some(("ncclAllReduce", status::CUDA)), Some((driver, fault())));
     let script = Script { streams: streams.clone(), refused, stopped, ..Script::default() }.play(name);
-    let mut ranks =
-        Communicator::init_all(&streams, &options(name, table())).expect("it meets nobody").remove(0);
+    let mut ranks = Communicator::init_all(&streams, &options(name, table()))
+        .expect("a communicator of one rank")
+        .remove(0);
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let failure = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum));
     assert!(matches!(failure, Failure::NotRun { rank: 0, .. }), "{failure}");
@@ -467,7 +468,7 @@ fn a_communicator_outlives_its_graphs() {
     let name = "graph";
     let (script, streams) = play(name, 1, Script::default());
     let options = options(name, table());
-    let mut ranks = Communicator::init_all(&streams, &options).expect("it meets nobody").remove(0);
+    let mut ranks = Communicator::init_all(&streams, &options).expect("a communicator of one rank").remove(0);
     let stream = streams[0].clone();
     let mut x = DeviceBuffer::from_host(&stream, &[1.5f32; 4]).expect("x");
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");

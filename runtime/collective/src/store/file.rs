@@ -66,7 +66,7 @@ impl FileStore {
         let new = self.folder.join(new);
         let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
         written.map_err(|source| {
-            // What is left of it harms nobody.
+            // A temporary file that stays is never read.
             let _ = fs::remove_file(&new);
             Error::StoreFile { path: new, source }
         })

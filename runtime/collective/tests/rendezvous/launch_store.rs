@@ -49,15 +49,11 @@ fn rank_0_serves_the_store() {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn ranks_meet_by_the_name_of_the_host() {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let port = free().rsplit_once(':').unwrap().1.to_owned();
-    let address = format!("{}:{port}", name.trim());
+/// Two threads meet in the store at this address, and end its use.
+fn two_ranks_meet(address: &str) {
     std::thread::scope(|scope| {
         for rank in [0, 1] {
-            let launch = launch(rank, &address, &[]);
+            let launch = launch(rank, address, &[]);
             scope.spawn(move || {
                 let store = launch.store(soon()).unwrap();
                 meet(&launch, store.shared(), "main", None, soon()).unwrap();
@@ -67,20 +63,20 @@ fn ranks_meet_by_the_name_of_the_host() {
     });
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn ranks_meet_by_the_name_of_the_host() {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let port = free().rsplit_once(':').unwrap().1.to_owned();
+    let address = format!("{}:{port}", name.trim());
+    two_ranks_meet(&address);
+}
+
 #[test]
 fn a_folder_is_a_store() {
     let folder = Folder::new();
     let address = format!("file:{}", folder.0.join("run").display());
-    std::thread::scope(|scope| {
-        for rank in [0, 1] {
-            let launch = launch(rank, &address, &[]);
-            scope.spawn(move || {
-                let store = launch.store(soon()).unwrap();
-                meet(&launch, store.shared(), "main", None, soon()).unwrap();
-                store.finish(soon()).unwrap();
-            });
-        }
-    });
+    two_ranks_meet(&address);
 }
 
 #[test]

@@ -269,7 +269,7 @@ pub struct Site {
 
 /// The caller's source line is that of the operations on this thread, for [observers](Observed::site) and for what is captured,
 /// until the result is dropped. The outermost one counts, so that a crate which calls the runtime shows its own caller. While
-/// nobody observes and nothing is captured it is a load and a branch.
+/// there is no observer and no capture, it is a load and a branch.
 #[inline(always)]
 #[track_caller]
 pub fn site() -> Site {

@@ -51,7 +51,7 @@ pub fn server(bytes: &[u8]) {
         Err(_) => assert!(refused),
     }
     assert_eq!(whole.replies(1).unwrap(), pieces.replies(1).unwrap());
-    // The other client, and one that comes without a greeting, harm nobody.
+    // The other client, and one that sends no greeting, do not affect the others.
     let _ = whole.receive(2, bytes);
     whole.enter(3);
     let _ = whole.receive(3, bytes);
