@@ -1,11 +1,11 @@
 //! Copies between one buffer and several, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`], and
 //! [`broadcast_coalesced`] for many small buffers.
 //!
-//! Guarantees: the host waits for nothing. Arguments are checked, and the memory of all results but those of
-//! [`broadcast_coalesced`] is there, before the first copy is enqueued. Each copy runs on the home stream of its target,
-//! which is the stream that was given for it, after all earlier work on its source: results can be used, and sources
-//! be written or dropped, at once. The same device may be among the targets any number of times, also that of the
-//! source; each result has memory of its own.
+//! Guarantees: the host waits for nothing, but for the result of [`gather_to_host`]. Arguments are checked before the first
+//! copy is enqueued; by [`broadcast`], [`scatter`] and [`gather`] the memory of all results is allocated before it, too.
+//! Each copy runs on the home stream of its target, which is the stream that was given for it, after all earlier work on
+//! its source: results can be used, and sources be written or dropped, at once. The same device may be among the targets
+//! any number of times, also that of the source; each result has memory of its own.
 //!
 //! | of `torch.cuda.comm` | here | into memory that is there |
 //! | --- | --- | --- |
@@ -241,7 +241,11 @@ pub fn gather_to_host<'s, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
     let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     check_list("gather_to_host", "sources", sources.is_empty())?;
-    let mut all = Vec::with_capacity(total(&sources)?);
+    let elements = total(&sources)?;
+    let mut all = Vec::new();
+    if all.try_reserve_exact(elements).is_err() {
+        return Err(Error::TooManyElements { elements, element_bytes: size_of::<T>() });
+    }
     for source in &sources {
         all.append(&mut source.to_host()?);
     }
