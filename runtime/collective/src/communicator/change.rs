@@ -34,8 +34,7 @@ impl Communicator {
         }
         if let Some(before) = (self.splits - 1).checked_sub(1) {
             // All ranks have come here, so none reads the keys of the split before.
-            self.store
-                .delete(&format!("communicator/{}/split/{before}/{}", self.mesh.id, self.rank()), deadline)?;
+            self.store.delete(&format!("{}/{}", self.split_keys(before), self.rank()), deadline)?;
         }
         let Some(color) = color else { return Ok(None) };
         ranks.sort_unstable();

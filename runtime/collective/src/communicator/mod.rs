@@ -32,11 +32,13 @@ use crate::work::{Work, WorkState};
 /// of its own a communicator works beside kernels on other streams.
 ///
 /// Every rank calls the same operations in the same order, with the same element type, length, operator and root; with
-/// several communicators, in the same order across all that share a stream. What does not fit is an error that names both
-/// ranks and both calls; what does not happen is one at the deadline of the operation that waits for it.
+/// several communicators, in the same order across all that share a stream. A mismatch is an error that names both ranks and
+/// both calls, a missing call is one at the deadline of the operation that waits for it. NCCL compares nothing by itself: a
+/// mismatch that does not block it, such as another operator, can give wrong results. With
+/// [`checked`](CommunicatorOptions::checked) every mismatch is found before data moves.
 ///
 /// A failure ends the communicator on all ranks: their operations fail with it, those to come are refused with it. The
-/// contents of the buffers of failed operations are any. [`Self::shrink`] makes a communicator of ranks that go on.
+/// contents of the buffers of failed operations are unspecified. [`Self::shrink`] makes a communicator of ranks that go on.
 ///
 /// Dropping it waits for nothing: what was enqueued goes on, and ranks that need this one after that fail with
 /// [`Failure::Left`](crate::Failure::Left). [`Self::finish`] is the end in common.

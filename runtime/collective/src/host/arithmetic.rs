@@ -14,9 +14,9 @@ trait Accumulate: Copy {
     fn multiply(self, other: Self) -> Self;
     /// The quotient; of integers, rounded towards zero.
     fn divide(self, ranks: usize) -> Self;
-    /// The less one; this one if they are equal, the other if this one is NaN.
+    /// The smaller; this one if they are equal, the other if this one is NaN.
     fn less(self, other: Self) -> Self;
-    /// The greater one, likewise.
+    /// The greater, likewise.
     fn greater(self, other: Self) -> Self;
 }
 

@@ -30,8 +30,8 @@ impl Launch {
     /// Opens the store of the run: serves it if this is rank 0 and no engine does, connects to it else, until the
     /// deadline. A process alone has a [`MemoryStore`].
     ///
-    /// A server listens on the address that the name of its host stands for, on no other network; with a token, it
-    /// serves only this run.
+    /// A server listens on the address that the name of its host stands for, and, if that is a loopback address and the name
+    /// is not `localhost`, on that of the default route; with a token, it serves only this run.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
