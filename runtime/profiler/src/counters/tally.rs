@@ -112,6 +112,7 @@ impl Tally {
     /// Adds what was counted of an operation.
     pub(super) fn add(&mut self, key: &Key, counted: &Counted) {
         let Counted { kernels, dropped } = counted;
+        self.dropped += dropped;
         match (key.what, kernels.len()) {
             (_, 0) => return self.leave_out(key, "the counters saw no kernel"),
             (What::Kernel, 2..) => {
@@ -121,7 +122,6 @@ impl Tally {
         }
         self.operations += 1;
         self.counted += 1;
-        self.dropped += dropped;
         for (place, kernel) in kernels.iter().enumerate() {
             let name = match kernels.len() {
                 1 => key.name.clone(),
