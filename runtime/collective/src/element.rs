@@ -30,9 +30,6 @@ macro_rules! elements {
         )* }
 
         impl ElementType {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
             /// The name of the type.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($type),)* }

@@ -157,11 +157,6 @@ impl Launch {
         Variables::new(variables, parent).launch()
     }
 
-    /// Whether all processes run on this host, as far as the engine says.
-    pub fn is_on_one_host(&self) -> bool {
-        self.local_world_size == Some(self.world_size)
-    }
-
     /// Begins the keys of this run in a store: `warpsmith/RUN/RESTARTS`.
     pub fn key_prefix(&self) -> String {
         format!("warpsmith/{}/{}", self.run_id, self.restart_count)
