@@ -219,6 +219,9 @@ pub unsafe trait GraphDriver {
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
     /// The nodes that the next work on a stream which is being captured comes after: what its last work became, and what it
     /// has waited for since. They are nodes of the graph that the capture makes. None on a stream that is not being captured.
+    ///
+    /// No other thread may use the stream, or end the capture, until it returns: CUDA lends its own list of them, which is
+    /// valid until then.
     fn capture_tips(&self, context: Context, stream: StreamHandle) -> Result<Vec<NodeHandle>>;
     /// Adds a call of a function to the capture of a stream. Fails on a stream that is not being captured.
     ///

@@ -9,41 +9,64 @@
 //!
 //! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
 //! remembers the count at which it was opened, and a call compares the two. The same word says whether an observer
-//! [listens](super::observe), and whether work is being captured, so that all questions cost one load.
+//! [listens](super::observe), and counts active captures, so that all questions cost one load.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::{Device, DeviceId, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 
-/// Read by every call on a device: the number of forks from the first process that opened a device to this one,
-/// [`OBSERVED`] and [`CAPTURED`].
-static STATE: AtomicU32 = AtomicU32::new(0);
+/// Read by every call on a device: the number of forks from the first process that opened a device to this one in the lower
+/// 32 bits, above them the number of active captures, of which is [noted](super::graph_nodes) where, and [`OBSERVED`].
+static STATE: AtomicU64 = AtomicU64::new(0);
 /// The bit that is set while an [observer](super::observe) is registered.
-pub(super) const OBSERVED: u32 = 1 << 31;
-/// The bit that is set while work is captured, of which is [noted](super::graph_nodes) where.
-pub(super) const CAPTURED: u32 = 1 << 30;
+const OBSERVED: u64 = 1 << 63;
+/// One capture.
+const CAPTURE: u64 = 1 << 32;
+/// The bits with the number of forks.
+const FORKS: u64 = CAPTURE - 1;
 
 /// Whether an observer is registered, or work is captured. One load, which no other thread's work makes slow.
 #[inline]
 pub(crate) fn is_observed() -> bool {
-    STATE.load(Ordering::Relaxed) & (OBSERVED | CAPTURED) != 0
+    STATE.load(Ordering::Relaxed) >= CAPTURE
 }
 
-/// Sets [`OBSERVED`] or [`CAPTURED`].
-pub(super) fn set(bit: u32, is_set: bool) {
-    if is_set {
-        STATE.fetch_or(bit, Ordering::SeqCst);
+/// Says whether an observer is registered.
+pub(super) fn set_observed(is_observed: bool) {
+    if is_observed {
+        STATE.fetch_or(OBSERVED, Ordering::SeqCst);
     } else {
-        STATE.fetch_and(!bit, Ordering::SeqCst);
+        STATE.fetch_and(!OBSERVED, Ordering::SeqCst);
+    }
+}
+
+/// While it lives, [`is_observed`].
+#[derive(Debug)]
+pub(crate) struct Noting(Origin);
+
+impl Noting {
+    /// Work is captured from now on.
+    pub(crate) fn begin() -> Self {
+        STATE.fetch_add(CAPTURE, Ordering::SeqCst);
+        Self(Origin::default())
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        // A copy of the process has forgotten it.
+        if !self.0.is_elsewhere() {
+            STATE.fetch_sub(CAPTURE, Ordering::SeqCst);
+        }
     }
 }
 
 /// Forks until now.
 #[inline]
 fn forks() -> u32 {
-    STATE.load(Ordering::Relaxed) & !(OBSERVED | CAPTURED)
+    (STATE.load(Ordering::Relaxed) & FORKS) as u32
 }
 
 /// The kinds of devices, as bits, that this process uses.
@@ -67,7 +90,7 @@ impl Origin {
     /// Fails in a copy of that process, and in a call of an observer.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.0 == STATE.load(Ordering::Relaxed) { Ok(()) } else { self.check_observed() }
+        if u64::from(self.0) == STATE.load(Ordering::Relaxed) { Ok(()) } else { self.check_observed() }
     }
 
     /// As [`Self::check`], when there are observers or it is another process.
@@ -123,8 +146,8 @@ pub(super) fn end_use(kind: DeviceId) {
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     STATE.fetch_add(1, Ordering::Relaxed);
-    // The locks of observers may be held by threads that do not exist here.
-    STATE.fetch_and(!OBSERVED, Ordering::Relaxed);
+    // The locks of observers may be held by threads that do not exist here, and captures be theirs.
+    STATE.fetch_and(FORKS, Ordering::Relaxed);
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
@@ -164,6 +187,33 @@ impl Drop for Device {
         } else if host_function::is_running() {
             // It may be the last handle, and nothing of the device can be closed here.
             host_function::drop_elsewhere(Box::new(self.0.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_observed_after_the_last_capture() {
+        const ROUNDS: usize = 20_000;
+        let barrier = Barrier::new(2);
+        let rounds = || {
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                drop(Noting::begin());
+            }
+        };
+        std::thread::scope(|scope| [scope.spawn(rounds), scope.spawn(rounds)].map(|_| ()));
+        // Other tests capture too, for a while.
+        let until = Instant::now() + Duration::from_secs(20);
+        while is_observed() {
+            assert!(Instant::now() < until, "a capture that ended is still noted");
+            std::thread::yield_now();
         }
     }
 }

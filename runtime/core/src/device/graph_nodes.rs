@@ -1,16 +1,15 @@
 //! [`GraphNodes`]: where the nodes of graphs were captured or added, for observers.
 //!
-//! Each operation that captures work notes its source line and the last nodes of its stream before and after ([`Notes`]), also
-//! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became ([`attributed`]): one node, or for
-//! work of libraries any number. What is not between is of no operation, for example of code that calls CUDA itself.
+//! Each operation that captures work notes its source line and the last nodes of its stream before and after ([`Note`]), also
+//! while there is no observer: one may come later. When the capture has ended, what lies between is what the operation became
+//! ([`attributed`]): one node, or for work of libraries any number. What is not between is of no operation, for example of code
+//! that calls CUDA itself.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fork;
 use super::observe::Operation;
-use crate::driver::{Edge, NodeHandle};
+use crate::driver::{Edge, NodeHandle, StreamHandle};
 
 /// The nodes of an executable graph, with those of the graphs within it.
 #[derive(Debug)]
@@ -105,45 +104,12 @@ impl Note {
     }
 }
 
-/// The notes of a capture.
-#[derive(Debug, Default)]
-pub(crate) struct Notes(Mutex<Vec<Note>>);
-
-impl Notes {
-    pub fn push(&self, note: Note) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
-    }
-
-    pub fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// While it lives, operations of all threads look whether they capture work.
-#[derive(Debug)]
-pub(crate) struct Noting(());
-
-/// The number of them. There is no lock, which a forked process might find held.
-static NOTING: AtomicUsize = AtomicUsize::new(0);
-
-impl Noting {
-    pub fn begin() -> Self {
-        NOTING.fetch_add(1, Ordering::SeqCst);
-        fork::set(fork::CAPTURED, true);
-        Self(())
-    }
-}
-
-impl Drop for Noting {
-    fn drop(&mut self) {
-        if NOTING.fetch_sub(1, Ordering::SeqCst) == 1 {
-            fork::set(fork::CAPTURED, false);
-            // Another thread may have begun meanwhile. Of what it captured until here it is not known where.
-            if NOTING.load(Ordering::SeqCst) > 0 {
-                fork::set(fork::CAPTURED, true);
-            }
-        }
-    }
+/// A capture as the operations that it captures see it.
+pub(crate) trait Noted {
+    /// The last nodes of a stream, read while no other thread captures; none after the end and where the capture is invalid.
+    fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle>;
+    /// Takes the note of an operation.
+    fn note(&self, note: Note);
 }
 
 /// For each node of a captured graph the operation that it is of, by its place among the notes.

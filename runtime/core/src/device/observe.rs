@@ -18,12 +18,10 @@ use std::time::SystemTime;
 
 use gpu_spec::KernelSpec;
 
-use super::graph_nodes::{GraphNodes, Note, Notes};
+use super::graph_nodes::{GraphNodes, Note, Noted};
 use super::source::Source;
 use super::{Device, fork};
-use crate::driver::{
-    EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, StreamHandle, host_function,
-};
+use crate::driver::{EventHandle, GraphExecHandle, GraphHandle, LaunchConfig, StreamHandle, host_function};
 use crate::error::{PoolId, Result};
 
 /// Receives the operations of every device of the process: see [`observe`].
@@ -357,7 +355,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
     let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
     let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
     how(&mut list);
-    fork::set(fork::OBSERVED, !list.is_empty());
+    fork::set_observed(!list.is_empty());
     let before = entries.replace(list.into());
     drop(entries);
     drop(before);
@@ -410,18 +408,18 @@ struct Watching<'a> {
     entries: Option<Entries>,
     succeeded: bool,
     /// Of an operation that captures work.
-    note: Option<(Note, Arc<Notes>)>,
+    note: Option<(Note, Arc<dyn Noted>)>,
 }
 
 /// The stream of an operation.
 pub(crate) struct On {
     pub stream: ObservedStream,
-    /// The notes of its capture.
-    pub notes: Option<Arc<Notes>>,
+    /// The capture that it takes part in.
+    pub capture: Option<Arc<dyn Noted>>,
 }
 
-/// Reports an operation, for which `what` is called if an observer is registered. Without observers it costs a load and a
-/// branch beside `call`.
+/// Reports an operation, for which `what` is called if an observer is registered or work is captured. Otherwise it costs a load
+/// and a branch beside `call`.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -434,7 +432,7 @@ pub(crate) fn around<'a, R, E>(
     result
 }
 
-/// Reports the beginning of an operation, for which `what` is called if an observer is registered.
+/// Reports the beginning of an operation, for which `what` is called as in [`around`].
 #[inline]
 pub(crate) fn begin<'a>(device: &'a Device, what: impl FnOnce() -> (Option<On>, Operation<'a>)) -> Watch<'a> {
     if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
@@ -454,12 +452,12 @@ fn begin_observed<'a>(
     let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone();
     let entries = entries.filter(|entries| !entries.is_empty());
     let (on, operation) = what();
-    let (stream, notes) = on.map_or((None, None), |on| (Some(on.stream), on.notes));
+    let (stream, capture) = on.map_or((None, None), |on| (Some(on.stream), on.capture));
     let id = if entries.is_some() { NEXT.fetch_add(1, Ordering::Relaxed) } else { 0 };
     let site = SITE.get();
-    let note = notes.zip(stream).and_then(|(notes, stream)| {
-        let note = Note::begin(&operation, || tips(device, stream.handle))?;
-        Some((Note { operation: id, site, ..note }, notes))
+    let note = capture.zip(stream).and_then(|(capture, stream)| {
+        let note = Note::begin(&operation, || capture.tips(stream.handle))?;
+        Some((Note { operation: id, site, ..note }, capture))
     });
     if entries.is_none() && note.is_none() {
         return None;
@@ -469,12 +467,6 @@ fn begin_observed<'a>(
     let watching = Watching { observed, entries, succeeded: false, note };
     watching.notify(|observer| observer.begin(&watching.observed));
     Some(watching)
-}
-
-/// The last nodes of a stream that is being captured; none where the capture is invalid.
-fn tips(device: &Device, stream: StreamHandle) -> Vec<NodeHandle> {
-    let (driver, context) = device.raw();
-    driver.capture_tips(context, stream).unwrap_or_default()
 }
 
 impl Watching<'_> {
@@ -491,11 +483,11 @@ impl Watching<'_> {
     fn end(mut self) {
         let at = if self.entries.is_some() { SystemTime::now() } else { SystemTime::UNIX_EPOCH };
         let ended = Ended { at, succeeded: self.succeeded };
-        if let Some((mut note, notes)) = self.note.take()
+        if let Some((mut note, capture)) = self.note.take()
             && let Some(stream) = self.observed.stream
         {
-            note.after = tips(self.observed.device, stream.handle);
-            notes.push(note);
+            note.after = capture.tips(stream.handle);
+            capture.note(note);
         }
         self.notify(|observer| observer.end(&self.observed, ended));
         // What is left of a removed observer may be dropped with the list.

@@ -3,9 +3,11 @@
 //! Captured work is ordered and recorded apart from work that runs: the buffers' own records are neither read nor changed.
 //! The capture records the uses of its work ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime
 //! does between any, and passes its records to the graph, whose launches then count as uses of the buffers. Work is
-//! captured with the capture's lock held, which its end takes too.
+//! captured with the capture's lock held, which its end takes too, and so does what reads the last nodes of a stream: the
+//! driver's list of them is valid until the next call on the stream.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -20,9 +22,14 @@ use super::graph_resource::GraphResource;
 use super::statistics::PoolId;
 use super::storage::{BufferUse, Kind};
 use super::usage::{Access, Usage, Waits};
-use crate::device::graph_nodes::{Note, Notes, Noting};
+use crate::device::Device;
+use crate::device::fork::Noting;
+use crate::device::graph_nodes::{Note, Noted};
 use crate::device::observe::Operation;
-use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
+use crate::driver::{
+    self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle, NodeHandle,
+    StreamHandle,
+};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::{Before, CaptureSink, Invalidation};
@@ -92,6 +99,10 @@ struct State {
 // SAFETY: the addresses are only keys; each entry keeps its memory alive.
 unsafe impl Send for State {}
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A kernel that a graph launches.
 pub(crate) type Launched = (&'static gpu_spec::KernelSpec, crate::driver::LaunchConfig);
 
@@ -134,8 +145,30 @@ pub(crate) struct Captured {
 pub(crate) struct Capturing {
     pool: MemoryPool,
     invalidation: Invalidation,
-    notes: Arc<Notes>,
+    device: Device,
+    /// Not in the state, which is locked while operations note.
+    notes: Mutex<Vec<Note>>,
     state: Mutex<State>,
+}
+
+thread_local! {
+    /// The capture whose lock this thread holds while it enqueues work; null for none.
+    static ENQUEUES: Cell<*const Capturing> = const { Cell::new(std::ptr::null()) };
+}
+
+/// While it lives, this thread enqueues work of a capture.
+struct Enqueuing(*const Capturing);
+
+impl Enqueuing {
+    fn begin(capturing: &Capturing) -> Self {
+        Self(ENQUEUES.replace(capturing))
+    }
+}
+
+impl Drop for Enqueuing {
+    fn drop(&mut self) {
+        ENQUEUES.set(self.0);
+    }
 }
 
 /// Begins a capture on a stream.
@@ -152,8 +185,13 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
         }.into());
     }
     let pool = MemoryPool::for_graph(device)?;
-    let (invalidation, notes) = (Invalidation::default(), Arc::default());
-    let capturing = Arc::new(Capturing { pool, invalidation, notes, state: Mutex::default() });
+    let capturing = Arc::new(Capturing {
+        pool,
+        invalidation: Invalidation::default(),
+        device: device.clone(),
+        notes: Mutex::default(),
+        state: Mutex::default(),
+    });
     let watch = stream.watch(|| Operation::CaptureBegin);
     let mut state = capturing.lock();
     state.noting = Some(Noting::begin());
@@ -166,7 +204,7 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
 
 impl Capturing {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Makes a stream take part, by a call after which the driver captures it.
@@ -200,7 +238,6 @@ impl Capturing {
         }
         slot.before = Some(before);
         slot.current = Some(Arc::clone(self) as Arc<dyn CaptureSink>);
-        slot.notes = Some(Arc::clone(&self.notes));
         state.streams.push(stream.clone());
         state.routes.push(route);
         Ok(())
@@ -224,7 +261,9 @@ impl Capturing {
                 resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
             }
         }
+        let enqueuing = Enqueuing::begin(self);
         let called = waits.enqueue(stream).and_then(|()| stream.call(work));
+        drop(enqueuing);
         for CapturedUse { tracked, range, access, .. } in uses {
             let resource = state.resource(&tracked);
             resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
@@ -330,7 +369,7 @@ impl Capturing {
         for stream in &streams {
             let captures = stream.captures();
             let mut slot = captures.slot();
-            (slot.current, slot.before, slot.notes) = (None, None, None);
+            (slot.current, slot.before) = (None, None);
             // After the driver call.
             captures.count.fetch_add(1, Ordering::SeqCst);
         }
@@ -360,8 +399,23 @@ impl Capturing {
             hooks: noted.hooks,
             kernels: noted.kernels,
             invalidation: Arc::clone(&self.invalidation),
-            notes: self.notes.take(),
+            notes: std::mem::take(&mut *lock(&self.notes)),
         })
+    }
+}
+
+impl Noted for Capturing {
+    fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle> {
+        let state = if ENQUEUES.get() == std::ptr::from_ref(self) { None } else { Some(self.lock()) };
+        if state.as_ref().is_some_and(|state| state.ended) {
+            return Vec::new();
+        }
+        let (driver, context) = self.device.raw();
+        driver.capture_tips(context, stream).unwrap_or_default()
+    }
+
+    fn note(&self, note: Note) {
+        lock(&self.notes).push(note);
     }
 }
 
@@ -400,7 +454,7 @@ impl CaptureSink for Capturing {
         }
         // Before the call, so that it is kept whatever comes.
         state.functions.push(Arc::clone(&function));
-        let handle = stream.handle();
+        let (handle, _enqueuing) = (stream.handle(), Enqueuing::begin(self));
         stream.observed(
             || Operation::HostFunction,
             || {
@@ -513,5 +567,35 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
 impl fmt::Debug for Capturing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Capturing({:?})", self.pool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::driver::emulated::EmulatedDriver;
+
+    /// Of an operation that another thread enqueues meanwhile.
+    #[test]
+    fn last_nodes_are_read_under_the_captures_lock() {
+        let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let capturing = begin(&stream, CaptureMode::Relaxed).unwrap();
+        let (sender, began) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let state = capturing.lock();
+            scope.spawn(|| {
+                let watch = stream.watch(|| Operation::HostFunction);
+                sender.send(()).unwrap();
+                drop(watch);
+            });
+            assert!(began.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(state);
+            began.recv().unwrap();
+        });
+        capturing.end().unwrap();
     }
 }

@@ -17,12 +17,12 @@ use super::Stream;
 use super::clock::Timestamp;
 use super::launch_hook::LaunchHook;
 use crate::device::Device;
-use crate::device::graph_nodes::Notes;
+use crate::device::graph_nodes::Noted;
 use crate::driver::{EventHandle, GraphFunction};
 use crate::error::{Error, GraphError, PoolId, Result};
 
 /// A capture that streams take part in.
-pub(crate) trait CaptureSink: Any + Send + Sync + fmt::Debug {
+pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     /// Makes a stream that runs take part: what comes later on it comes after the event, which was recorded in the
     /// capture when an epoch was closed.
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
@@ -56,8 +56,6 @@ pub(crate) struct Captures {
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub current: Option<Arc<dyn CaptureSink>>,
-    /// What observed operations note of the current capture.
-    pub notes: Option<Arc<Notes>>,
     /// The stream's place before its current capture, which work that runs can wait for.
     pub before: Option<Arc<Before>>,
     /// Of the current or the last capture.

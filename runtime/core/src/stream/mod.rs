@@ -212,8 +212,8 @@ impl Stream {
     /// The stream as observers see it.
     fn as_observed(&self) -> On {
         let is_capturing = self.is_capturing();
-        let notes = if is_capturing { self.captures().slot().notes.clone() } else { None };
-        On { stream: ObservedStream { id: self.id(), handle: self.handle(), is_capturing }, notes }
+        let capture = self.capture_sink().map(|capture| capture as _);
+        On { stream: ObservedStream { id: self.id(), handle: self.handle(), is_capturing }, capture }
     }
 
     /// As [`Self::observed`], for a copy.

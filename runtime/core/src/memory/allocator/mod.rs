@@ -340,8 +340,10 @@ fn allocate_observed(
     };
     let mut watch = stream.watch(|| found(DevicePtr::NULL, false, 0));
     let (allocation, cached) = take_or_miss(arena, owner, stream, bytes as u64, site)?;
-    let reserved = stream.device().part::<CachingAllocator>().totals.lock().reserved();
-    watch.found(|| found(allocation.ptr, cached, reserved));
+    watch.found(|| {
+        let reserved = stream.device().part::<CachingAllocator>().totals.lock().reserved();
+        found(allocation.ptr, cached, reserved)
+    });
     Ok(allocation)
 }
 

@@ -83,8 +83,8 @@ pub(super) fn tips(stream: sys::CUstream) -> Result<Vec<NodeHandle>> {
     if !matches!(status_of(info.status, info.id), CaptureStatus::Active(_)) || info.tips.is_null() {
         return Ok(Vec::new());
     }
-    // SAFETY: the driver's array has this number of nodes, and is there until the next call on the stream, of which the
-    // caller makes none meanwhile.
+    // SAFETY: the driver's array has this number of nodes, and is valid until the next call on the stream, of which no thread
+    // makes one meanwhile, by the trait's contract.
     let tips = unsafe { std::slice::from_raw_parts(info.tips, info.count) };
     Ok(tips.iter().map(|node| NodeHandle(*node as u64)).collect())
 }
