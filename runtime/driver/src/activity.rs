@@ -7,9 +7,70 @@
 //! A correlation is a number that ties work on a device to the call that enqueued it. All nodes of one launch of a graph have
 //! the correlation of the launch. 0 is none.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Context, DriverError, GraphExecHandle, NodeHandle, StreamHandle};
+
+/// Nanoseconds since 1970: the clock of records of real time.
+pub fn nanoseconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// The time of that clock.
+pub fn now() -> u64 {
+    nanoseconds(SystemTime::now())
+}
+
+/// The calling thread by the system's number, as in [`Activity::Call`]. Asked once a thread, and anew in a forked process.
+pub fn thread_number() -> u64 {
+    thread_local! {
+        static KNOWN: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    }
+    let forks = FORKS.load(Ordering::Relaxed);
+    match KNOWN.get() {
+        (number, of) if number != 0 && of == forks => number,
+        _ => {
+            count_forks();
+            let number = system_thread();
+            KNOWN.set((number, forks));
+            number
+        }
+    }
+}
+
+/// From the first process that asked for the number of a thread to this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// From now on, if they are not counted yet.
+fn count_forks() {
+    #[cfg(unix)]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        extern "C" fn in_child() {
+            FORKS.fetch_add(1, Ordering::Relaxed);
+        }
+        ONCE.call_once(|| {
+            // SAFETY: the function may run in a forked child: it changes one atomic value.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn system_thread() -> u64 {
+    // SAFETY: it takes nothing and cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+/// Where the system has no numbers that a profiler shows, threads are counted.
+#[cfg(not(target_os = "linux"))]
+fn system_thread() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The result of a call that concerns recording.
 pub type ActivityResult<T> = std::result::Result<T, ActivityError>;
@@ -334,8 +395,7 @@ pub trait ActivityDriver {
 
     /// The clock of the records, in nanoseconds.
     fn activity_now(&self) -> u64 {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(0, |since| since.as_nanos() as u64)
+        now()
     }
 
     /// Whether that clock is one of simulated time, which begins at 0.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warpsmith_core::driver::StreamHandle;
+use warpsmith_core::driver::activity::nanoseconds;
 use warpsmith_core::seam::{Ended, Observed, Observer, Operation};
 
 use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};
-use crate::recording::{Recording, address_of, nanoseconds};
+use crate::recording::{Recording, address_of};
 
 /// See the [module's documentation](self).
 pub(crate) struct HostObserver(pub(crate) Arc<Recording>);

@@ -141,9 +141,9 @@ impl Contexts {
         }
     }
 
-    /// Releases a context. The last release returns the host functions that were never called, to be dropped
-    /// without the table's lock: what they own may use this driver.
-    pub(super) fn release(&self, ordinal: u32) -> Vec<HostCall> {
+    /// Releases a context. The last release calls `before_last` first, with the table's lock, and returns the host functions
+    /// that were never called, to be dropped without that lock: what they own may use this driver.
+    pub(super) fn release(&self, ordinal: u32, before_last: impl FnOnce(Context)) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
         let Ok(device) = call::device(ordinal) else { return Vec::new() };
         let entry = contexts.iter_mut().find(|(_, state)| state.ordinal == ordinal);
@@ -152,6 +152,7 @@ impl Contexts {
         let gone = if state.retained == 0 { contexts.remove(&handle) } else { None };
         let last = gone.is_some();
         if let Some(state) = gone {
+            before_last(Context(handle));
             // A lost context does not free; the memory goes with it below.
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
@@ -160,13 +161,6 @@ impl Contexts {
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
         // With the table's lock: the context can be retained again with the same handle.
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
-    }
-
-    /// The context of a device, if its next release is the last.
-    pub(super) fn last_of(&self, ordinal: u32) -> Option<Context> {
-        let contexts = self.lock().ok()?;
-        let (handle, state) = contexts.iter().find(|(_, state)| state.ordinal == ordinal)?;
-        (state.retained == 1).then_some(Context(*handle))
     }
 
     /// The device of a context.

@@ -48,6 +48,7 @@ use super::{
     Telemetry,
 };
 use crate::activity::{ActivityTransfer, ActivityWait};
+use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
 /// See the [module's documentation](self).
@@ -134,9 +135,11 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        self.forget_events(ordinal);
-        self.forget_counters(ordinal);
-        self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
+        let uncalled = self.contexts.release(ordinal, |context| {
+            self.forget_events(context);
+            self.counters_close(context);
+        });
+        uncalled.into_iter().for_each(HostCall::discard);
     }
 
     fn bind(&self, context: Context) -> Result<LibraryCalls> {

@@ -5,16 +5,15 @@
 //! With simulated time the records have that time. Host calls take none of it, so equal programs make equal records.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::EmulatedDriver;
 use super::control::Call;
 use super::graph::{Plan, PlanStep};
-use super::recorder::{Ran, Trail, pop_part, push_part, real_now};
+use super::recorder::{Ran, Trail, pop_part, push_part};
 use super::simulated::record;
 use crate::activity::{
     ActivityDriver, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink, ActivityStarted,
-    ActivityWait,
+    ActivityWait, now,
 };
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
@@ -47,7 +46,7 @@ impl Begun<'_> {
 impl EmulatedDriver {
     /// Nanoseconds on the clock of the records.
     fn activity_clock(&self) -> u64 {
-        self.time.as_ref().map_or_else(real_now, |time| time.host_now_ns())
+        self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
     }
 
     /// A call that enqueues work or waits: recorded, if anything records, when the result is dropped.
@@ -59,8 +58,7 @@ impl EmulatedDriver {
     /// As [`Self::called`], of a call that neither enqueues work nor waits.
     #[inline]
     pub(super) fn called_aside(&self, call: Call) -> Option<Begun<'_>> {
-        let is_recorded = self.recorder.is_on() && self.all_calls.load(Ordering::Relaxed);
-        if is_recorded { self.called_recorded(call) } else { None }
+        if self.recorder.is_on() && self.recorder.has_all_calls() { self.called_recorded(call) } else { None }
     }
 
     #[cold]
@@ -137,8 +135,7 @@ impl ActivityDriver for EmulatedDriver {
         options: &ActivityOptions,
         sink: Arc<dyn ActivitySink>,
     ) -> ActivityResult<ActivityStarted> {
-        self.all_calls.store(options.all_calls, Ordering::Relaxed);
-        self.recorder.start(sink)?;
+        self.recorder.start(sink, options.all_calls)?;
         let time = if self.time.is_some() { "simulated" } else { "real" };
         Ok(ActivityStarted { source: format!("the emulated device, {time} time"), without_cupti: None })
     }

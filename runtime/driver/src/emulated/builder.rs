@@ -1,6 +1,5 @@
 //! [`EmulatedDriverBuilder`]: the options of an emulated driver.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::KernelSpec;
@@ -205,7 +204,6 @@ impl EmulatedDriverBuilder {
             #[cfg(feature = "testing")]
             sensors: Sensors::new(self.devices),
             recorder: Arc::default(),
-            all_calls: AtomicBool::new(false),
             stepper: self.schedule.map(|(schedule, testing)| Stepping::new(schedule, testing)),
             races: Arc::new(Races::new(match self.races {
                 true => Some(Way::Arguments),

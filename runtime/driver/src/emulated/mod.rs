@@ -60,7 +60,7 @@ mod testing;
 mod touched;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -150,8 +150,6 @@ pub struct EmulatedDriver {
     #[cfg(feature = "testing")]
     sensors: Sensors,
     recorder: Arc<Recorder>,
-    /// Whether calls are recorded that neither enqueue work nor wait.
-    all_calls: AtomicBool,
     /// The stepper that runs the tasks, if not worker threads.
     stepper: Option<Stepping>,
     races: Arc<Races>,

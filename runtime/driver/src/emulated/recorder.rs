@@ -7,11 +7,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::LaunchConfig;
 use crate::activity::{
     Activity, ActivityError, ActivityPlace, ActivityResult, ActivitySink, ActivityTransfer, ActivityWait,
+    thread_number,
 };
 
 thread_local! {
@@ -21,47 +21,12 @@ thread_local! {
     static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Nanoseconds since 1970.
-pub(super) fn real_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// How many recordings were started.
-static STARTED: AtomicU64 = AtomicU64::new(0);
-
-/// The calling thread by the system's number.
-fn thread() -> u64 {
-    thread_local! {
-        static NUMBER: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
-    }
-    // In a forked process the same thread has another number, and nothing records before it starts to itself.
-    let started = STARTED.load(Ordering::Relaxed);
-    match NUMBER.get() {
-        (number, at) if at == started => number,
-        _ => {
-            let number = system_thread();
-            NUMBER.set((number, started));
-            number
-        }
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn system_thread() -> u64 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::gettid() as u64 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn system_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// The recorder of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     on: AtomicBool,
+    /// Of the last recording.
+    all_calls: AtomicBool,
     recording: RwLock<Option<Arc<Recording>>>,
 }
 
@@ -72,17 +37,22 @@ impl Recorder {
         self.on.load(Ordering::Relaxed)
     }
 
+    /// Whether calls that neither enqueue nor wait are recorded too, where something records.
+    pub(super) fn has_all_calls(&self) -> bool {
+        self.all_calls.load(Ordering::Relaxed)
+    }
+
     fn recording(&self) -> Option<Arc<Recording>> {
         self.recording.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn start(&self, sink: Arc<dyn ActivitySink>) -> ActivityResult<()> {
+    pub(super) fn start(&self, sink: Arc<dyn ActivitySink>, all_calls: bool) -> ActivityResult<()> {
         let mut recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
         if recording.is_some() {
             return Err(ActivityError::Recording);
         }
         *recording = Some(Arc::new(Recording { sink: RwLock::new(Some(sink)), calls: AtomicU64::new(0) }));
-        STARTED.fetch_add(1, Ordering::Relaxed);
+        self.all_calls.store(all_calls, Ordering::Relaxed);
         self.on.store(true, Ordering::Release);
         Ok(())
     }
@@ -156,7 +126,7 @@ impl Trail {
         CORRELATION.set(around);
         let Self { recording, correlation } = self;
         let correlation = *correlation;
-        recording.record(&Activity::Call { start, end, thread: thread(), correlation, function });
+        recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
         // A call at the end of the process is outside of all parts: its thread has none any more.
         let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
         if let Some(id) = part {

@@ -15,8 +15,9 @@ use gpu_spec::KernelSpec;
 
 use super::action::{Action, fault};
 use super::context::EmulatedContext;
-use super::recorder::{Ran, Recorder, Trail, real_now};
+use super::recorder::{Ran, Recorder, Trail};
 use super::testing::Testing;
+use crate::activity::now;
 use crate::{FaultKind, LaunchConfig};
 
 /// Work that takes simulated time. Other work takes none.
@@ -131,7 +132,7 @@ impl Timeline {
 
     /// The time for records.
     pub(super) fn now_ns(&self) -> u64 {
-        if self.model.is_some() { nanoseconds(self.now_us()) } else { real_now() }
+        if self.model.is_some() { nanoseconds(self.now_us()) } else { now() }
     }
 
     /// Whether kernels take their time without running.

@@ -108,6 +108,23 @@ fn a_second_recording_of_a_driver_is_refused() {
 }
 
 #[test]
+fn a_refused_recording_changes_nothing() {
+    let (driver, device) = device();
+    let records = Records::start(&driver);
+    let all_calls = ActivityOptions { all_calls: true, ..ActivityOptions::default() };
+    let again = driver.activity_start(&all_calls, Arc::new(Records::default()));
+    assert_eq!(again, Err(ActivityError::Recording));
+    let _stream = Stream::new(&device).unwrap();
+    driver.activity_stop().unwrap();
+    assert_eq!(records.all(), []);
+    let records = Arc::new(Records::default());
+    driver.activity_start(&all_calls, records.clone()).unwrap();
+    let _stream = Stream::new(&device).unwrap();
+    driver.activity_stop().unwrap();
+    records.of("stream_create makes 1");
+}
+
+#[test]
 fn calls_are_inside_the_innermost_part() {
     let (driver, _device, stream) = rig();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();

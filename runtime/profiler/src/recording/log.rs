@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use warpsmith_core::driver::activity::thread_number;
 use warpsmith_trace::Name;
 
 use super::Recording;
@@ -114,7 +115,7 @@ impl Local {
     fn new(recording: &Recording) -> Self {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         let log = Arc::new(Log {
-            thread: system_thread(),
+            thread: thread_number(),
             name,
             chunks: Mutex::default(),
             open_since: AtomicU64::new(0),
@@ -224,17 +225,4 @@ impl Local {
         self.streams.push((key, number));
         number
     }
-}
-
-/// The calling thread by the system's number.
-#[cfg(target_os = "linux")]
-pub(crate) fn system_thread() -> u64 {
-    // SAFETY: it takes nothing and cannot fail.
-    unsafe { libc::gettid() as u64 }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn system_thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -5,11 +5,11 @@ pub(crate) mod log;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use gpu_spec::KernelSpec;
 use warpsmith_core::driver::Driver;
-use warpsmith_core::driver::activity::ActivityOptions;
+use warpsmith_core::driver::activity::{ActivityOptions, nanoseconds};
 use warpsmith_core::seam::{GraphNodes, open_devices};
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
@@ -268,9 +268,4 @@ impl Recording {
 /// The address that identifies a driver.
 pub(crate) fn address_of(driver: &Arc<dyn Driver>) -> usize {
     Arc::as_ptr(driver).cast::<()>().addr()
-}
-
-/// Nanoseconds since 1970.
-pub(crate) fn nanoseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

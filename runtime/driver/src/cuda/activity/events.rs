@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::now;
-use crate::activity::{Activity, ActivityLoss, ActivityPlace, ActivitySink, ActivityTransfer, ActivityWait};
+use crate::activity::{
+    Activity, ActivityLoss, ActivityPlace, ActivitySink, ActivityTransfer, ActivityWait, now, thread_number,
+};
 use crate::error::{Result, code};
 use crate::{CaptureStatus, Context, Driver, EventHandle, FunctionHandle, LaunchConfig, StreamHandle};
 
@@ -112,14 +113,14 @@ struct State {
 struct Timeline {
     /// Where zeros are recorded.
     stream: StreamHandle,
-    zeros: Vec<Zero>,
+    /// The last one, and those before it that operations still need.
+    zeros: Vec<Arc<Zero>>,
     /// When the next one is due.
     due: Instant,
     free: Vec<EventHandle>,
 }
 
 /// An event whose host time is known.
-#[derive(Clone, Copy)]
 struct Zero {
     event: EventHandle,
     host: u64,
@@ -128,7 +129,7 @@ struct Zero {
 /// An operation that was enqueued.
 struct Pending {
     context: Context,
-    zero: Zero,
+    zero: Arc<Zero>,
     events: [EventHandle; 2],
     place: ActivityPlace,
     what: What,
@@ -143,7 +144,7 @@ enum What {
 
 /// What an event that was recorded before the operation needs after it.
 struct Begun {
-    zero: Zero,
+    zero: Arc<Zero>,
     events: [EventHandle; 2],
     stream: u32,
 }
@@ -157,7 +158,7 @@ impl Timeline {
         let mut measured: Vec<(Zero, u64)> = measured.collect();
         measured.sort_by_key(|(_, width)| *width);
         let mut measured = measured.into_iter().map(|(zero, _)| zero);
-        timeline.zeros.extend(measured.next());
+        timeline.zeros.extend(measured.next().map(Arc::new));
         timeline.free.extend(measured.map(|zero| zero.event));
         timeline.due = Instant::now() + OLDEST_ZERO;
         Ok(timeline)
@@ -197,15 +198,17 @@ impl Timeline {
     }
 
     /// The zero for operations from now on.
-    fn zero(&mut self, driver: &dyn Driver, context: Context) -> Option<Zero> {
+    fn zero(&mut self, driver: &dyn Driver, context: Context) -> Option<Arc<Zero>> {
         if Instant::now() >= self.due {
             self.due = Instant::now() + OLDEST_ZERO / 20;
             if let Ok(Some((zero, _))) = self.measure(driver, context, LONGEST_LATER) {
-                self.zeros.push(zero);
+                let unused = self.zeros.extract_if(.., |zero| Arc::strong_count(zero) == 1);
+                self.free.extend(unused.map(|zero| zero.event));
+                self.zeros.push(Arc::new(zero));
                 self.due = Instant::now() + OLDEST_ZERO;
             }
         }
-        self.zeros.last().copied()
+        self.zeros.last().cloned()
     }
 
     fn destroy(self, driver: &dyn Driver, context: Context) {
@@ -451,7 +454,7 @@ impl Events {
 
 /// When an operation that has run began and ended.
 fn times(driver: &dyn Driver, operation: &Pending) -> Result<(u64, u64)> {
-    let Pending { context, zero, events: [first, second], .. } = *operation;
+    let Pending { context, ref zero, events: [first, second], .. } = *operation;
     let since = (driver.event_elapsed(context, zero.event, first)? * 1e3).round();
     let took = (driver.event_elapsed(context, first, second)? * 1e3).round().max(0.0);
     let start = zero.host.saturating_add_signed(since as i64);
@@ -484,23 +487,30 @@ pub(super) fn stream_number(driver: &dyn Driver, context: Context, stream: Strea
     driver.stream_unique_id(context, stream).unwrap_or(stream.0) as u32
 }
 
-/// The system's number of this thread.
-fn thread_number() -> u64 {
-    #[cfg(target_os = "linux")]
-    {
-        thread_local!(static NUMBER: u64 = {
-            // SAFETY: it only asks.
-            unsafe { libc::syscall(libc::SYS_gettid) as u64 }
-        });
-        NUMBER.try_with(|number| *number).unwrap_or(0)
-    }
-    #[cfg(all(unix, not(target_os = "linux")))]
-    {
-        // SAFETY: it only asks.
-        unsafe { libc::pthread_self() as u64 }
-    }
-    #[cfg(not(unix))]
-    {
-        0
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StreamDriver;
+    use crate::emulated::{Call, EmulatedDriver};
+
+    #[test]
+    fn old_zeros_are_used_again() {
+        let driver = EmulatedDriver::builder().build();
+        let context = driver.context_retain(0).unwrap();
+        let mut timeline = Timeline::new(&*driver, context).unwrap();
+        let needed = timeline.zero(&*driver, context).unwrap();
+        let made = driver.calls(Call::EventCreate);
+        let mut renewed = 0;
+        for _ in 0..1000 {
+            timeline.due = Instant::now();
+            let before = timeline.zeros.last().map(|zero| zero.host);
+            let zero = timeline.zero(&*driver, context).unwrap();
+            renewed += u32::from(before != Some(zero.host));
+        }
+        assert!(renewed > 100, "{renewed}");
+        assert!(driver.calls(Call::EventCreate) <= made + 1);
+        assert_eq!(timeline.zeros.len(), 2, "one is needed, one is the last");
+        driver.event_synchronize(context, needed.event).unwrap();
+        timeline.destroy(&*driver, context);
     }
 }

@@ -31,7 +31,7 @@ use super::cupti::{self, Cupti};
 use super::{CudaDriver, module, stream_of};
 use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
-    ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait,
+    ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait, now,
 };
 use crate::error::Result;
 use crate::{Context, FunctionHandle, GraphExecHandle, NodeHandle, StreamHandle};
@@ -66,12 +66,6 @@ fn recording() -> MutexGuard<'static, Option<Recording>> {
 fn current() -> Option<&'static Cupti> {
     // SAFETY: it is null or of a table that is never freed.
     unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
-}
-
-/// Nanoseconds since 1970: the clock of CUPTI's records.
-fn now() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Lets a forked child record nothing: the threads and devices of a recording are not there. It takes no lock, as one may be
@@ -193,11 +187,9 @@ impl CudaDriver {
         peer.map_or(ActivityTransfer::Unknown, |peer| ActivityTransfer::PeerToPeer { peer })
     }
 
-    /// Before a context may go: events of it go too.
-    pub(super) fn forget_events(&self, ordinal: u32) {
-        if let Some(events) = events::current()
-            && let Some(context) = self.contexts.last_of(ordinal)
-        {
+    /// Before a context goes: events of it go too. The table of contexts is locked.
+    pub(super) fn forget_events(&self, context: Context) {
+        if let Some(events) = events::current() {
             events.forget(self, context);
         }
     }

@@ -56,15 +56,6 @@ impl CudaDriver {
         sessions::add(context, session);
         Ok(setup)
     }
-
-    /// Before a context may go: its counters are released.
-    pub(super) fn forget_counters(&self, ordinal: u32) {
-        if sessions::is_open()
-            && let Some(context) = self.contexts.last_of(ordinal)
-        {
-            self.counters_close(context);
-        }
-    }
 }
 
 impl CounterDriver for CudaDriver {
