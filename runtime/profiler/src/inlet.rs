@@ -16,8 +16,9 @@ pub(crate) struct Inlet {
     driver: DriverIndex,
 }
 
-/// Records a driver from now on, unless it is recorded already or is not to be.
+/// Records a driver from now on, unless it is recorded already or is not to be, or the recording ends. One driver at a time.
 pub(crate) fn start(recording: &Arc<Recording>, driver: &Arc<dyn Driver>) -> Result<()> {
+    let Some(_starting) = recording.begin_starting() else { return Ok(()) };
     let Some(index) = recording.add_driver(driver)? else { return Ok(()) };
     let inlet = Arc::new(Inlet { recording: Arc::clone(recording), driver: index });
     match driver.activity_start(&recording.activity, inlet) {

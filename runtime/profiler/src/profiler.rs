@@ -80,7 +80,8 @@ static CURRENT: Mutex<Option<Arc<Recording>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Profiler(Running);
 
-/// Records devices and host until it is finished or dropped, and writes a file meanwhile, in bounded memory.
+/// Records devices and host until it is finished or dropped, and writes a file meanwhile. What is not written yet takes at most
+/// [`ProfilerOptions::memory`]; each track and each different text, of which the names of ranges are bounded, takes some more.
 ///
 /// ```
 /// use warpsmith_profiler::Profiler;
@@ -204,11 +205,11 @@ impl FileProfiler {
     /// [`ProfilerError::File`] when the file could not be written as a whole; what was written before stays.
     /// [`ProfilerError::Forked`] in a forked process: the recording is not its own.
     pub fn finish(mut self) -> Result<Written> {
-        self.end(true)
+        self.end()
     }
 
-    fn end(&mut self, waits: bool) -> Result<Written> {
-        let (_, (finished, loss, records)) = self.running.stop(waits)?;
+    fn end(&mut self) -> Result<Written> {
+        let (_, (finished, loss, records)) = self.running.stop(true)?;
         finished.map_err(|error| ProfilerError::file(&self.path, &error))?;
         Ok(Written { path: self.path.clone(), records, loss })
     }
@@ -217,7 +218,7 @@ impl FileProfiler {
 impl Drop for FileProfiler {
     fn drop(&mut self) {
         if self.running.is_running()
-            && let Err(error) = self.end(true)
+            && let Err(error) = self.end()
         {
             tracing::error!("{error}");
         }
@@ -297,8 +298,9 @@ impl Running {
             std::mem::forget(parts);
             return Err(ProfilerError::Forked);
         }
-        let stopped = parts.stop(waits);
+        // Drivers that are opened from now on are not recorded.
         *lock(&CURRENT) = None;
+        let stopped = parts.stop(waits);
         drop(claim);
         Ok(stopped)
     }
@@ -342,7 +344,7 @@ impl Parts {
                 return Err(error);
             }
         }
-        describe(&recording, &joiner);
+        describe(&recording, &joiner, true);
         let observation = observe(HostObserver(Arc::clone(&recording)));
         let listening = listen(RangeInlet(Arc::clone(&recording)));
         let mut parts = Self { recording, joiner, observation, listening, threads: Vec::new() };
@@ -381,7 +383,7 @@ impl Parts {
                 recording.note("profiler", "a thread of it panicked".to_owned());
             }
         }
-        describe(&recording, &joiner);
+        describe(&recording, &joiner, false);
         let mut joiner = lock(&joiner);
         joiner.settle(&recording, true);
         loss.dropped += recording.dropped_work.load(Ordering::Relaxed);
@@ -424,6 +426,7 @@ fn about(recording: &Recording) -> Vec<(String, String)> {
 /// Ends the recording of all drivers, and returns what they lost.
 fn stop_drivers(recording: &Recording) -> Loss {
     let mut loss = Loss::default();
+    recording.end_starting();
     for recorded in recording.drivers() {
         // The end comes after a flush by itself; what fails is said.
         let flushed = recorded.driver.activity_flush();
@@ -445,9 +448,10 @@ fn stop_drivers(recording: &Recording) -> Loss {
     loss
 }
 
-/// Describes the devices that are new.
-fn describe(recording: &Recording, joiner: &Mutex<Joiner>) {
-    let open = open_devices();
+/// Describes the devices that are new. Before the recording begins, their allocators may have memory; what is allocated later is
+/// recorded.
+fn describe(recording: &Recording, joiner: &Mutex<Joiner>, is_before: bool) {
+    let open = if is_before { open_devices() } else { Vec::new() };
     let mut joiner = lock(joiner);
     for recorded in recording.drivers() {
         for ordinal in 0..recorded.devices {
@@ -484,7 +488,7 @@ fn drain(recording: &Recording, joiner: &Mutex<Joiner>, streams: bool) {
             // An error comes again when the driver stops.
             let _ = recorded.driver.activity_flush();
         }
-        describe(recording, joiner);
+        describe(recording, joiner, false);
         let mut joiner = lock(joiner);
         joiner.settle(recording, false);
         if streams {

@@ -15,8 +15,11 @@ pub(crate) struct RangeInlet(pub(crate) Arc<Recording>);
 impl RangeInlet {
     fn push(&self, local: &mut Local, id: u64, at: u64, label: &Label) -> Push {
         let recording = &*self.0;
-        let category =
-            if label.category.is_empty() { Name::NONE } else { local.name(recording, label.category) };
+        let category = if label.category.is_empty() {
+            Name::NONE
+        } else {
+            local.program_name(recording, label.category)
+        };
         let line = match label.file {
             "" => Name::NONE,
             file => recording.intern(&format!("{file}:{}", label.line)),
@@ -26,7 +29,7 @@ impl RangeInlet {
             ranges::Payload::Int(value) => Payload::Int(value),
             ranges::Payload::Float(value) => Payload::Float(value),
         };
-        let name = local.name(recording, &label.name);
+        let name = local.program_name(recording, &label.name);
         Push { at, id, name, category, colour: label.colour, payload, line }
     }
 }

@@ -53,6 +53,11 @@ impl Names {
         Name(index)
     }
 
+    /// The name of `text`, if it is there.
+    pub fn find(&self, text: &str) -> Option<Name> {
+        self.ids.get(text).copied()
+    }
+
     /// The text of a name of this table; empty for one of a larger table.
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(name.0 as usize).map_or("", |text| text)

@@ -72,6 +72,16 @@ struct Thread {
     open_since: u64,
     /// Calls that the thread recorded itself, until the operation around them has ended.
     own_calls: Vec<Call>,
+    /// The last round in which it had a log.
+    lived: u64,
+}
+
+impl Thread {
+    /// Whether nothing is kept of it that a record may need, now that it has had no log for some rounds.
+    fn is_settled(&self, round: u64) -> bool {
+        let is_unused = self.spans.is_empty() && self.ranges.is_empty() && self.own_calls.is_empty();
+        is_unused && self.lived + PATIENCE < round
+    }
 }
 
 /// An operation with its thread, its range, the names of the ranges around what it captures, and the calls in it that the thread
@@ -237,6 +247,7 @@ impl Joiner {
                 ranges: Vec::new(),
                 open_since: u64::MAX,
                 own_calls: Vec::new(),
+                lived: self.round,
             };
             self.threads.insert(number, thread);
         }
@@ -258,9 +269,10 @@ impl Joiner {
     /// Takes what the logs have and makes records of it: at the end of all, else of what can be joined.
     pub(crate) fn settle(&mut self, recording: &Recording, is_last: bool) {
         self.round += 1;
+        let round = self.round;
         let drivers = recording.drivers();
         let began = if is_last { u64::MAX } else { recording.now() };
-        let taken: Vec<Taken> = recording.logs().iter().map(Log::take).collect();
+        let taken = recording.take_logs();
         let mut spans = Vec::new();
         let mut freed = 0;
         // Threads get their numbers in the order in which they began to work.
@@ -270,7 +282,9 @@ impl Joiner {
         for (first, Taken { log, chunks, open_since }) in taken {
             freed += chunks.len();
             if first != u64::MAX || self.threads.contains_key(&log.thread) {
-                self.thread(log.thread, &log.name, recording.is_simulated()).open_since = open_since;
+                let thread = self.thread(log.thread, &log.name, recording.is_simulated());
+                thread.open_since = open_since;
+                thread.lived = round;
             }
             for raw in chunks.into_iter().flatten() {
                 self.sort_in(recording, &log, raw, &mut spans);
@@ -289,9 +303,12 @@ impl Joiner {
         self.join_calls(recording, began, is_last);
         self.join_work(recording, &drivers, is_last);
         recording.freed(freed);
-        let round = self.round;
         for thread in self.threads.values_mut() {
             thread.spans.forget(round.saturating_sub(PATIENCE));
+        }
+        if !recording.is_simulated() {
+            // With simulated time their number is that of the next one.
+            self.threads.retain(|_, thread| !thread.is_settled(round));
         }
         while self.known.len() > ORIGINS {
             if let Some(oldest) = self.known.pop_front() {

@@ -39,6 +39,11 @@ impl Spans {
         before.filter(|known| known.end >= end).map(|known| known.origin).next()
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Forgets those that were added before a round.
     pub(crate) fn forget(&mut self, round: u64) {
         while self.0.front().is_some_and(|first| first.round < round) {

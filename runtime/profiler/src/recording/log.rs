@@ -96,27 +96,41 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-/// Calls `what` with this thread's state in the recording; not while the thread ends, nor within such a call.
+/// Calls `what` with this thread's state in the recording; not within such a call.
 #[inline]
 pub(crate) fn with_local<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> Option<R> {
+    let mut what = Some(what);
     let result = LOCAL.try_with(|local| {
         let mut local = local.try_borrow_mut().ok()?;
         let local = match &mut *local {
             Some(local) if local.recording == recording.id => local,
-            other => other.insert(Local::new(recording)),
+            other => other.insert(Local::new(recording, std::thread::current().name().unwrap_or_default())),
         };
-        Some(what(local))
+        what.take().map(|what| what(local))
     });
-    result.ok().flatten()
+    match result {
+        Ok(result) => result,
+        Err(_) => what.map(|what| with_ending(recording, what)),
+    }
+}
+
+/// As [`with_local`], on a thread that ends: the main thread is one when the process ends, which flushes records.
+#[cold]
+fn with_ending<R>(recording: &Recording, what: impl FnOnce(&mut Local) -> R) -> R {
+    // The thread has no name any more.
+    let local = recording.take_ending(thread_number());
+    let mut local = local.unwrap_or_else(|| Local::new(recording, ""));
+    let result = what(&mut local);
+    recording.keep_ending(local);
+    result
 }
 
 impl Local {
     #[cold]
-    fn new(recording: &Recording) -> Self {
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
+    fn new(recording: &Recording, name: &str) -> Self {
         let log = Arc::new(Log {
             thread: thread_number(),
-            name,
+            name: name.to_owned(),
             chunks: Mutex::default(),
             open_since: AtomicU64::new(0),
         });
@@ -131,6 +145,16 @@ impl Local {
             known_kernel: 0,
             known_nodes: (0, 0),
         }
+    }
+
+    /// The thread by the system's number.
+    pub(crate) fn thread(&self) -> u64 {
+        self.log.thread
+    }
+
+    /// Whether the thread is in an operation.
+    pub(crate) fn is_in_operation(&self) -> bool {
+        !self.open.is_empty()
     }
 
     /// Adds a record.
@@ -175,18 +199,28 @@ impl Local {
     /// The name of a text.
     #[inline]
     pub(crate) fn name(&mut self, recording: &Recording, text: &str) -> Name {
+        self.name_by(recording, text, Recording::intern)
+    }
+
+    /// The name of a text of the program's.
+    #[inline]
+    pub(crate) fn program_name(&mut self, recording: &Recording, text: &str) -> Name {
+        self.name_by(recording, text, Recording::intern_of_program)
+    }
+
+    #[inline]
+    fn name_by(&mut self, recording: &Recording, text: &str, intern: fn(&Recording, &str) -> Name) -> Name {
         let at = text.as_ptr().addr();
         let place = (at >> 3) % TEXTS;
         match self.texts.get(place) {
             // The memory may hold another text by now.
             Some((known, known_text, name)) if *known == at && **known_text == *text => *name,
-            _ => self.intern(recording, text, at, place),
+            _ => self.remember(intern(recording, text), text, at, place),
         }
     }
 
     #[cold]
-    fn intern(&mut self, recording: &Recording, text: &str, at: usize, place: usize) -> Name {
-        let name = recording.intern(text);
+    fn remember(&mut self, name: Name, text: &str, at: usize, place: usize) -> Name {
         if self.texts.is_empty() {
             self.texts.resize_with(TEXTS, || (0, Box::default(), Name::NONE));
         }
@@ -224,5 +258,81 @@ impl Local {
         }
         self.streams.push((key, number));
         number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use warpsmith_core::driver::activity::ActivityOptions;
+
+    use super::*;
+
+    fn recording() -> Arc<Recording> {
+        Recording::new(Vec::new(), ActivityOptions::default())
+    }
+
+    fn record(recording: &Recording) {
+        let counter = recording.counter(0, "temperature", "C");
+        let recorded = with_local(recording, |local| {
+            local.push(recording, Raw::Sample { at: 1, counter, value: 20.0 });
+        });
+        assert_eq!(recorded, Some(()));
+    }
+
+    fn records(taken: &[Taken]) -> Vec<usize> {
+        taken.iter().map(|taken| taken.chunks.iter().flatten().count()).collect()
+    }
+
+    #[test]
+    fn logs_of_ended_threads_go() {
+        let recording = recording();
+        let (end, ended) = mpsc::channel::<()>();
+        let (sender, recorded) = mpsc::channel();
+        let alive = {
+            let recording = Arc::clone(&recording);
+            std::thread::spawn(move || {
+                record(&recording);
+                sender.send(()).unwrap();
+                ended.recv().unwrap_err();
+            })
+        };
+        recorded.recv().unwrap();
+        for _ in 0..100 {
+            let of_thread = Arc::clone(&recording);
+            std::thread::spawn(move || record(&of_thread)).join().unwrap();
+        }
+        assert_eq!(records(&recording.take_logs()), [1; 101]);
+        assert_eq!(records(&recording.take_logs()), [0], "of the thread that lives");
+        drop(end);
+        alive.join().unwrap();
+    }
+
+    /// As the main thread does when the process ends.
+    struct RecordsWhenDropped(Arc<Recording>);
+
+    impl Drop for RecordsWhenDropped {
+        fn drop(&mut self) {
+            assert!(LOCAL.try_with(|_| ()).is_err(), "the thread has its state still");
+            record(&self.0);
+            record(&self.0);
+        }
+    }
+
+    #[test]
+    fn ending_threads_record() {
+        thread_local!(static LAST: RefCell<Option<RecordsWhenDropped>> = const { RefCell::new(None) });
+        let recording = recording();
+        let of_thread = Arc::clone(&recording);
+        let thread = std::thread::spawn(move || {
+            // Dropped after the thread's state, which is made later.
+            LAST.with(|last| *last.borrow_mut() = Some(RecordsWhenDropped(Arc::clone(&of_thread))));
+            record(&of_thread);
+        });
+        thread.join().unwrap();
+        let taken = recording.take_logs();
+        assert_eq!(records(&taken), [1, 2]);
+        assert_eq!(taken[0].log.thread, taken[1].log.thread);
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod log;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -13,10 +13,12 @@ use warpsmith_core::driver::activity::{ActivityOptions, nanoseconds};
 use warpsmith_core::seam::{GraphNodes, open_devices};
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
-use self::log::{CHUNK_BYTES, Log};
+use self::log::{CHUNK_BYTES, Local, Log, Taken};
 use crate::error::{ProfilerError, Result};
-
 use crate::raw::{DriverIndex, Raw};
+
+/// Texts, after which those of the program are joined.
+const MOST_TEXTS: usize = 1 << 18;
 
 /// A driver that is recorded.
 #[derive(Debug, Clone)]
@@ -37,7 +39,11 @@ pub(crate) struct Recording {
     pub(crate) only: Vec<Arc<dyn Driver>>,
     pub(crate) activity: ActivityOptions,
     drivers: RwLock<Vec<Recorded>>,
+    /// Whether drivers are recorded no more. Locked while one starts.
+    starting: Mutex<bool>,
     logs: Mutex<Vec<Arc<Log>>>,
+    /// Of threads that are ending, and have no state of their own any more.
+    ending: Mutex<Vec<Local>>,
     texts: Mutex<Names>,
     counters: Mutex<Definitions>,
     kernels: Mutex<HashMap<&'static str, &'static KernelSpec>>,
@@ -69,7 +75,9 @@ impl Recording {
             only,
             activity,
             drivers: RwLock::default(),
+            starting: Mutex::default(),
             logs: Mutex::default(),
+            ending: Mutex::default(),
             texts: Mutex::default(),
             counters: Mutex::default(),
             kernels: Mutex::default(),
@@ -118,6 +126,16 @@ impl Recording {
         self.only.is_empty() || self.only.iter().any(|only| address_of(only) == address_of(driver))
     }
 
+    /// For who starts to record a driver: no other does meanwhile. `None` when none is to be any more.
+    pub(crate) fn begin_starting(&self) -> Option<MutexGuard<'_, bool>> {
+        Some(lock(&self.starting)).filter(|has_ended| !**has_ended)
+    }
+
+    /// No driver is started any more when this returns.
+    pub(crate) fn end_starting(&self) {
+        *lock(&self.starting) = true;
+    }
+
     /// Adds a driver that is recorded from now on, unless it is there already or is not to be recorded.
     pub(crate) fn add_driver(&self, driver: &Arc<dyn Driver>) -> Result<Option<DriverIndex>> {
         if !self.wants(driver) || self.driver_at(address_of(driver)).is_some() {
@@ -155,12 +173,56 @@ impl Recording {
         lock(&self.logs).push(log);
     }
 
-    pub(crate) fn logs(&self) -> Vec<Arc<Log>> {
-        lock(&self.logs).clone()
+    /// Takes what the logs have. Those of threads that have ended go.
+    pub(crate) fn take_logs(&self) -> Vec<Taken> {
+        lock(&self.ending).retain(Local::is_in_operation);
+        let mut taken = Vec::new();
+        lock(&self.logs).retain(|log| {
+            // Before what it has is taken, and after what its thread did.
+            let is_alive = Arc::strong_count(log) > 1;
+            fence(Ordering::Acquire);
+            taken.push(log.take());
+            is_alive
+        });
+        taken
+    }
+
+    /// The state of this thread, which is ending, if there is one.
+    pub(crate) fn take_ending(&self, thread: u64) -> Option<Local> {
+        let mut ending = lock(&self.ending);
+        let place = ending.iter().position(|local| local.thread() == thread)?;
+        Some(ending.swap_remove(place))
+    }
+
+    /// Keeps the state of this thread, which is ending.
+    pub(crate) fn keep_ending(&self, local: Local) {
+        lock(&self.ending).push(local);
     }
 
     pub(crate) fn intern(&self, text: &str) -> Name {
         lock(&self.texts).intern(text)
+    }
+
+    /// As [`Self::intern`], of names and categories of ranges and marks, which the program may make without end. Beyond
+    /// [`MOST_TEXTS`] texts, those that differ in digits alone are one; beyond twice as many, all are.
+    pub(crate) fn intern_of_program(&self, text: &str) -> Name {
+        let mut texts = lock(&self.texts);
+        if texts.len() < MOST_TEXTS {
+            return texts.intern(text);
+        }
+        if let Some(known) = texts.find(text) {
+            return known;
+        }
+        let common = text.replace(|c: char| c.is_ascii_digit(), "#");
+        let name = match texts.find(&common) {
+            Some(known) => known,
+            None if texts.len() < 2 * MOST_TEXTS => texts.intern(&common),
+            None => texts.intern("#"),
+        };
+        drop(texts);
+        let fact = format!("more than {MOST_TEXTS}: further ones have # for their digits, or as a whole");
+        self.note("names of ranges", fact);
+        name
     }
 
     /// The text of a name.
@@ -226,7 +288,7 @@ impl Recording {
         self.wake.1.notify_all();
     }
 
-    /// Waits until somebody wakes, or this time has passed. Whether the recording goes on.
+    /// Waits until [`Self::wake`] is called, or this time has passed. Whether the recording goes on.
     pub(crate) fn sleep(&self, time: std::time::Duration) -> bool {
         let mut woken = lock(&self.wake.0);
         if !*woken && !self.is_stopping() {
@@ -268,4 +330,25 @@ impl Recording {
 /// The address that identifies a driver.
 pub(crate) fn address_of(driver: &Arc<dyn Driver>) -> usize {
     Arc::as_ptr(driver).cast::<()>().addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_the_program_are_bounded() {
+        let recording = Recording::new(Vec::new(), ActivityOptions::default());
+        let first = recording.intern_of_program("step 0");
+        (1..MOST_TEXTS + 10).for_each(|step| {
+            recording.intern_of_program(&format!("step {step}"));
+        });
+        let late = [1, 2].map(|step| recording.intern_of_program(&format!("step {}", MOST_TEXTS + step)));
+        assert_eq!((recording.text(late[0]).as_str(), late[0]), ("step ######", late[1]));
+        assert_eq!(recording.intern_of_program("step 0"), first);
+        assert_eq!(recording.text(recording.intern("kernel_1")), "kernel_1");
+        assert!(lock(&recording.texts).len() < MOST_TEXTS + 10);
+        let [(_, fact)] = &recording.take_facts()[..] else { panic!("one fact") };
+        assert!(fact.starts_with("more than 262144") && fact.ends_with("more)"), "{fact}");
+    }
 }
