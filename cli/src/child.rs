@@ -5,8 +5,8 @@ use std::process::{Command, ExitStatus};
 
 pub use self::signals::{PAUSE, Signals, name_of, send};
 
-/// Runs a program to its end. Signals that end programs are passed on to it instead of ending this one. Those that keys
-/// of a terminal send reach it without that.
+/// Runs a program to its end. Until then, signals that end programs are passed on to it instead of ending this one. Those that
+/// keys of a terminal send reach it without that.
 pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let signals = Signals::catch()?;
     let mut child = command.spawn()?;
@@ -45,23 +45,32 @@ mod signals {
     /// How long a signal and the end of a program may wait.
     pub const PAUSE: Duration = Duration::from_millis(5);
 
-    /// Signals that came to this process, which they do not end.
+    /// Signals that came to this process, which they do not end until this is dropped.
     pub struct Signals {
         came: Vec<(i32, Arc<AtomicBool>)>,
         has_terminal: bool,
+        /// Signals have their default effect again.
+        are_released: Arc<AtomicBool>,
+    }
+
+    impl Drop for Signals {
+        fn drop(&mut self) {
+            self.are_released.store(true, Ordering::SeqCst);
+        }
     }
 
     impl Signals {
         /// From now on.
         pub fn catch() -> io::Result<Self> {
-            let mut came = Vec::new();
+            let (mut came, are_released) = (Vec::new(), Arc::new(AtomicBool::new(false)));
             for signal in PASSED_ON {
+                flag::register_conditional_default(signal, are_released.clone())?;
                 let flag = Arc::new(AtomicBool::new(false));
                 flag::register(signal, flag.clone())?;
                 came.push((signal, flag));
             }
             let has_terminal = io::stdin().is_terminal() || io::stderr().is_terminal();
-            Ok(Self { came, has_terminal })
+            Ok(Self { came, has_terminal, are_released })
         }
 
         /// Those that came since the last call.

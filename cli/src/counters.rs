@@ -2,7 +2,7 @@
 //!
 //! The program finds `WARPSMITH_COUNTERS` in its environment, and so does every program that it starts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
@@ -10,7 +10,7 @@ use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::counters::CounterReport;
 
 use crate::args::ProfileArgs;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, Written};
 use crate::profile::{ended, run_program, wrote_nothing};
 
 /// The JSON document.
@@ -49,10 +49,10 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
 }
 
 /// Prints what reports hold; whether one has no counters.
-fn show(args: &ProfileArgs, files: &[PathBuf], code: u8) -> Result<bool, Failure> {
+fn show(args: &ProfileArgs, files: &[Written], code: u8) -> Result<bool, Failure> {
     let mut reports = Vec::new();
     let mut counts_nothing = false;
-    for path in files {
+    for Written { path, .. } in files {
         let report = CounterReport::read(path).map_err(|error| Failure::Failed(error.to_string()))?;
         let file = path.display().to_string();
         if !args.json {

@@ -18,6 +18,22 @@ pub struct Outputs {
     rest: String,
 }
 
+/// A file that a process wrote.
+pub struct Written {
+    pub path: PathBuf,
+    /// The number of the process.
+    process: String,
+}
+
+impl Written {
+    /// The name of another file about the same process: `page.html` becomes `page.1234.html` unless it is alone, and `%p`
+    /// stands for the number in any case.
+    pub fn beside(&self, path: &Path, is_alone: bool) -> PathBuf {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return path.to_path_buf() };
+        path.with_file_name(named(name, &self.process, is_alone))
+    }
+}
+
 impl Outputs {
     /// For files that are to be named `out`.
     pub fn new(what: &'static str, out: &Path) -> Result<Self, Failure> {
@@ -45,8 +61,8 @@ impl Outputs {
         self.folder.join(format!("{}%p{}", self.begin, self.rest))
     }
 
-    /// Renames what was written; the paths, the largest file first.
-    pub fn collect(&self) -> Result<Vec<PathBuf>, Failure> {
+    /// Renames what was written; the largest file first.
+    pub fn collect(&self) -> Result<Vec<Written>, Failure> {
         let failure =
             |path: &Path, error: &io::Error| Failure::Failed(format!("{}: {error}", path.display()));
         let mut written = Vec::new();
@@ -63,17 +79,21 @@ impl Outputs {
         written.sort_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
         let is_alone = written.len() == 1;
         let rename = |(_, process, from): (u64, String, PathBuf)| {
-            let (stem, rest) = split(&self.name);
-            let name = match (self.name.contains("%p"), is_alone) {
-                (true, _) => self.name.replace("%p", &process),
-                (false, true) => self.name.clone(),
-                (false, false) => format!("{stem}.{process}{rest}"),
-            };
-            let to = self.folder.join(name);
-            std::fs::rename(&from, &to).map_err(|error| failure(&from, &error))?;
-            Ok(to)
+            let path = self.folder.join(named(&self.name, &process, is_alone));
+            std::fs::rename(&from, &path).map_err(|error| failure(&from, &error))?;
+            Ok(Written { path, process })
         };
         written.into_iter().map(rename).collect()
+    }
+}
+
+/// The name of the file of a process, where this one was asked for.
+fn named(name: &str, process: &str, is_alone: bool) -> String {
+    let (stem, rest) = split(name);
+    match (name.contains("%p"), is_alone) {
+        (true, _) => name.replace("%p", process),
+        (false, true) => name.to_owned(),
+        (false, false) => format!("{stem}.{process}{rest}"),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
@@ -13,7 +13,7 @@ use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::summary::{Digest, Summary};
 
 use crate::args::ProfileArgs;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, Written};
 use crate::{child, counters};
 
 /// The JSON document.
@@ -93,10 +93,11 @@ const NO_TRACE: &str = "wrote no trace: it must be linked with Warpsmith's profi
                         `main` or by `exit`";
 
 /// Prints and writes what traces hold; whether one is damaged.
-fn show(args: &ProfileArgs, traces: &[PathBuf], code: u8) -> Result<bool, Failure> {
+fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failure> {
     let mut tables = Vec::new();
     let mut is_damaged = false;
-    for path in traces {
+    for written in traces {
+        let path = &written.path;
         let digest = Digest::read(path).map_err(|error| Failure::Failed(error.to_string()))?;
         let (summary, trace) = (digest.summary(), path.display().to_string());
         if !args.json {
@@ -104,7 +105,7 @@ fn show(args: &ProfileArgs, traces: &[PathBuf], code: u8) -> Result<bool, Failur
             print(&format!("{head}{}\nThe trace is in {trace}\n", summary.text(args.top)))?;
         }
         if let Some(page) = &args.html {
-            let page = if traces.len() == 1 { page.clone() } else { beside(page, path) };
+            let page = written.beside(page, traces.len() == 1);
             let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             digest.write_html(&page, &title).map_err(|error| Failure::Use(error.to_string()))?;
         }
@@ -121,11 +122,4 @@ fn show(args: &ProfileArgs, traces: &[PathBuf], code: u8) -> Result<bool, Failur
         )?;
     }
     Ok(is_damaged)
-}
-
-/// The name of a page for one of several traces: `page.html` becomes `page.1234.html` for `profile.1234.pftrace`.
-fn beside(page: &Path, trace: &Path) -> PathBuf {
-    let process = trace.file_name().and_then(|name| name.to_str()?.split('.').nth(1)).unwrap_or("0");
-    let extension = page.extension().unwrap_or_default().to_string_lossy();
-    page.with_extension(format!("{process}.{extension}"))
 }

@@ -1,7 +1,7 @@
 //! `warpsmith profile`, on programs of the shell that write a trace where the variable says.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::shared::{Run, command, folder};
@@ -57,6 +57,15 @@ fn several_processes_have_several_traces() {
 }
 
 #[test]
+fn each_process_has_a_page_of_its_own() {
+    let run = profile(&["--out", "of-%p.json", "--html", "page.html"], "write 11; write 12");
+    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
+    assert_eq!(files(&run.folder), ["of-11.json", "of-12.json", "page.11.html", "page.12.html"]);
+    let run = profile(&["--html", "page-%p.html"], "write 11");
+    assert_eq!(files(&run.folder), ["page-11.html", "profile.pftrace"]);
+}
+
+#[test]
 fn the_exit_code_is_passed_on() {
     let run = profile(&[], "write 7; exit 37");
     assert_eq!((run.code(), run.stderr()), (Some(37), String::new()));
@@ -106,25 +115,48 @@ fn unusable_programs_and_files_are_named() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-#[test]
-fn signals_reach_the_program() {
-    let folder = folder();
-    std::fs::write(folder.join("trace.json"), KINETO).unwrap();
-    let script = format!("{WRITE}trap 'write 7; exit 5' TERM; touch ready; while true; do sleep 0.01; done");
-    let mut child = command(&folder, &["profile", "sh", "-c", &script])
+/// Begins `warpsmith profile sh -c SCRIPT`, and sends it the signal that ends programs when there is a file `ready`.
+fn end_when_ready(folder: &Path, script: &str, ready: &str) -> ExitStatus {
+    let mut child = command(folder, &["profile", "sh", "-c", script])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let begun = Instant::now();
-    while !folder.join("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the program has not begun");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let wait = |what: &str, is_over: &mut dyn FnMut() -> bool| {
+        while !is_over() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait("the program has not begun", &mut || folder.join(ready).exists());
     let kill = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
-    assert_eq!(child.wait().unwrap().code(), Some(5));
+    let mut status = None;
+    wait("the command has not ended", &mut || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
+/// Here they wait for a trace that nothing writes.
+#[test]
+fn signals_end_the_making_of_tables() {
+    let folder = folder();
+    let script = r#"mkfifo "$(printf '%s' "$WARPSMITH_PROFILE" | sed s/%p/7/)""#;
+    let status = end_when_ready(&folder, script, "profile.pftrace");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let folder = folder();
+    std::fs::write(folder.join("trace.json"), KINETO).unwrap();
+    let script = format!("{WRITE}trap 'write 7; exit 5' TERM; touch ready; while true; do sleep 0.01; done");
+    assert_eq!(end_when_ready(&folder, &script, "ready").code(), Some(5));
     assert_eq!(std::fs::read_to_string(folder.join("profile.pftrace")).unwrap(), KINETO);
     std::fs::remove_dir_all(folder).unwrap();
 }
