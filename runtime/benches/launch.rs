@@ -4,6 +4,9 @@
 //! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
 //! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
 
+#[path = "../tests/common/bench_kernels.rs"]
+mod kernels;
+
 use std::ffi::c_void;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,123 +16,13 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};
-use gpu_spec::image::{
-    CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
-};
-use gpu_spec::param::{Pointer, PointerMut, Value};
-use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
+use gpu_spec::{Kernel, KernelSpec};
+use kernels::{EightArguments, Empty, IMAGE, PTX, Spin, TwoArguments};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
-use warpsmith_runtime::{
-    Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
-};
+use warpsmith_runtime::{Device, DeviceBuffer, Graph, Launch, LaunchConfig, Module, Result, Stream};
 use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
-
-/// The same kernels for a GPU.
-const PTX: &[u8] = b".version 7.0
-.target sm_80
-.address_size 64
-.visible .entry none() { ret; }
-.visible .entry spin(.param .u32 ns) {
-    .reg .u64 %now, %end;
-    .reg .u32 %ns;
-    .reg .pred %early;
-    ld.param.u32 %ns, [ns];
-    cvt.u64.u32 %end, %ns;
-    mov.u64 %now, %globaltimer;
-    add.u64 %end, %end, %now;
-again:
-    mov.u64 %now, %globaltimer;
-    setp.lt.u64 %early, %now, %end;
-    @%early bra again;
-    ret;
-}
-.visible .entry two(.param .u64 a, .param .u64 b) { ret; }
-.visible .entry eight(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d,
-                      .param .u64 e, .param .u64 f, .param .u64 g, .param .u64 h) { ret; }
-";
-const PACKAGE: Package = Package { name: "bench-kernels", version: "0.0.0" };
-
-const READ: AbiParam = pointer(ParamKind::Pointer).abi();
-const WRITTEN: AbiParam = pointer(ParamKind::PointerMut).abi();
-
-const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelRecord {
-    let abi = Some(KernelAbi { package: PACKAGE, params });
-    KernelRecord {
-        symbol,
-        part: 0,
-        abi,
-        stack: StackUse::Known(0),
-        requested_stack: 0,
-        block: None,
-        cluster: None,
-        resources: &[],
-        panics: &[],
-    }
-}
-
-const CODE: CodeForm = CodeForm {
-    arch: 80,
-    is_arch_specific: false,
-    kind: CodeKind::Ptx(70),
-    code: Packed::Plain(PTX),
-    hash: 1,
-};
-
-// SAFETY: the records are of the PTX above, whose kernels do nothing, or wait.
-static IMAGE: GpuImage = unsafe {
-    GpuImage::new(ImageSpec {
-        package: PACKAGE,
-        dependencies: &[],
-        missing: None,
-        compilers: Compilers { device: "", host: "" },
-        parts: &[ImagePart { name: "bench-kernels", is_linked: false, forms: &[CODE] }],
-        kernels: &[
-            record("eight", &[READ, READ, READ, READ, READ, READ, READ, WRITTEN]),
-            record("none", &[]),
-            record("spin", &[pointer(ParamKind::Value).abi()]),
-            record("two", &[READ, WRITTEN]),
-        ],
-        device_runtime: None,
-    })
-};
-
-unsafe fn nothing(_: *const *const c_void) {}
-
-const fn pointer(kind: ParamKind) -> ParamSpec {
-    ParamSpec { name: "p", kind, type_name: "", size: 4, align: 4 }
-}
-
-const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec {
-    KernelSpec::new(PACKAGE.name, PACKAGE.version, symbol, params, nothing)
-}
-
-macro_rules! kernel {
-    ($name:ident, $symbol:literal, ($($marker:ident $kind:ident),*)) => {
-        struct $name;
-        // SAFETY: the parameters are those of the spec, and the kernel does nothing.
-        unsafe impl Kernel for $name {
-            type Params = ($($marker<u32>,)*);
-            fn spec() -> &'static KernelSpec {
-                static SPEC: KernelSpec = spec($symbol, &[$(pointer(ParamKind::$kind)),*]);
-                &SPEC
-            }
-        }
-        // SAFETY: it does nothing.
-        unsafe impl SafeKernel for $name {}
-    };
-}
-
-kernel!(NoArguments, "none", ());
-kernel!(Spin, "spin", (Value Value));
-kernel!(TwoArguments, "two", (Pointer Pointer, PointerMut PointerMut));
-kernel!(
-    EightArguments,
-    "eight",
-    (Pointer Pointer, Pointer Pointer, Pointer Pointer, Pointer Pointer,
-     Pointer Pointer, Pointer Pointer, Pointer Pointer, PointerMut PointerMut)
-);
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -155,10 +48,10 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     let (a, b) = (from.as_device_ptr(), to.as_device_ptr());
     let launch = Launch::linear(1000, 256);
 
-    let kernel = module.kernel::<NoArguments>()?;
+    let kernel = module.kernel::<Empty>()?;
     let prepared = kernel.prepare(launch)?;
     let mut group = criterion.benchmark_group("launch, no arguments");
-    raw.bench(&mut group, &stream, NoArguments::spec(), &[])?;
+    raw.bench(&mut group, &stream, Empty::spec(), &[])?;
     group.bench_function("typed", |bencher| bencher.iter(|| kernel.launch(&stream, launch, ())));
     group.bench_function("prepared", |bencher| bencher.iter(|| prepared.launch(&stream, ())));
     group.finish();
@@ -213,7 +106,7 @@ fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resu
         fn end(&self, _: &Observed<'_>, _: Ended) {}
     }
 
-    let prepared = module.kernel::<NoArguments>()?.prepare(Launch::linear(1000, 256))?;
+    let prepared = module.kernel::<Empty>()?.prepare(Launch::linear(1000, 256))?;
     let mut group = criterion.benchmark_group("launch, observers");
     group.bench_function("none", |bencher| bencher.iter(|| prepared.launch(stream, ())));
     let observation = observe(Idle);
@@ -226,7 +119,7 @@ fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resu
 
 /// Waiting for a launch and for longer work: by blocking, and by awaiting on a thread that sleeps until it is woken.
 fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
-    let prepared = module.kernel::<NoArguments>()?.prepare(Launch::linear(1000, 256))?;
+    let prepared = module.kernel::<Empty>()?.prepare(Launch::linear(1000, 256))?;
     let mut group = criterion.benchmark_group("await, empty kernel");
     group.bench_function("synchronize", |bencher| {
         bencher.iter(|| prepared.launch(stream, ()).and_then(|()| stream.synchronize()));

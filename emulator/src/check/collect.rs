@@ -167,7 +167,7 @@ pub(super) fn running() -> Option<Enqueued> {
 }
 
 /// While it lives, it has the findings in launches that its thread enqueues: they are no errors, and are not reported. What
-/// nobody has taken when it is dropped is an error and reported, as without it.
+/// was not taken when it is dropped is an error and reported, as without it.
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {

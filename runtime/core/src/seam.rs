@@ -26,7 +26,7 @@
 //! | [`Operation`] | when | also known |
 //! | --- | --- | --- |
 //! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration, how it was chosen |
-//! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is made | the graph, the executable |
+//! | [`CaptureBegin`](Operation::CaptureBegin), [`CaptureEnd`](Operation::CaptureEnd), [`GraphAdd`](Operation::GraphAdd), [`GraphInstantiate`](Operation::GraphInstantiate) | a graph is made | the graph, the executable |
 //! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
 //! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
 //! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event, the stream, the buffer |

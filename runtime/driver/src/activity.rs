@@ -161,6 +161,18 @@ pub enum ActivityTransfer {
     Memset,
 }
 
+impl ActivityTransfer {
+    /// The kind of a copy that reaches no other device.
+    pub(crate) fn between(from_device: bool, to_device: bool) -> Self {
+        match (from_device, to_device) {
+            (true, true) => Self::DeviceToDevice,
+            (true, false) => Self::DeviceToHost,
+            (false, true) => Self::HostToDevice,
+            (false, false) => Self::HostToHost,
+        }
+    }
+}
+
 /// What waited for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -265,7 +277,7 @@ pub enum Activity<'a> {
 #[non_exhaustive]
 pub enum ActivityError {
     /// A recording goes on in this process.
-    #[error("a profiler records already; stop it first")]
+    #[error("a profiler is already recording; stop it first")]
     Recording,
     /// Hardware counters are read in this process, which changes what a recording would see.
     #[error("hardware counters are read in this process, which a profiler excludes; end that first")]
@@ -345,7 +357,7 @@ pub enum ActivityError {
         text: String,
     },
     /// A call of CUPTI failed.
-    #[error("{call} failed with CUPTI error {code}: {text}; recording from events needs no CUPTI")]
+    #[error("{call} failed with CUPTI error {code}: {text}; record from events, which needs no CUPTI")]
     Cupti {
         /// CUPTI's function.
         call: &'static str,

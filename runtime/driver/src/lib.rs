@@ -266,6 +266,25 @@ pub struct RowsCopy {
     pub rows: usize,
 }
 
+impl Place {
+    pub(crate) fn is_on_device(self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+}
+
+impl RowsCopy {
+    /// Why its rows overlap, if a pitch is too small.
+    pub(crate) fn overlap(&self) -> Option<String> {
+        let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
+        (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
+    }
+
+    /// From where to where it copies.
+    pub(crate) fn kind(&self) -> activity::ActivityTransfer {
+        activity::ActivityTransfer::between(self.src.is_on_device(), self.dst.is_on_device())
+    }
+}
+
 /// The kind of fault that stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {

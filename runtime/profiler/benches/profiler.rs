@@ -5,6 +5,7 @@
 //!
 //! `WARPSMITH_BENCH_SOAK` is the number of nodes whose records are joined into a file at the end, 25 million by default.
 
+#[path = "../../tests/common/bench_kernels.rs"]
 mod kernels;
 
 use std::sync::OnceLock;

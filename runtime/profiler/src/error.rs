@@ -11,11 +11,13 @@ use warpsmith_core::driver::counters::CounterError;
 #[non_exhaustive]
 pub enum ProfilerError {
     /// A profiler records in this process, or hardware counters are read.
-    #[error("a profiler records already in this process, or hardware counters are read; stop that first")]
+    #[error(
+        "a profiler is already recording in this process, or hardware counters are being read; stop it first"
+    )]
     Recording,
     /// The process was forked from one in which a profiler records.
     #[error(
-        "this process was forked from one in which a profiler records, and has no part in that; start the profiler in a \
+        "this process was forked from one in which a profiler records, and cannot use it; start the profiler in a \
          program of its own"
     )]
     Forked,

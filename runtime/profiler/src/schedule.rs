@@ -37,16 +37,16 @@ pub struct Schedule {
     pub skip: u64,
     /// Steps at the beginning of a cycle that are not recorded.
     pub wait: u64,
-    /// Steps after those that are recorded and forgotten.
+    /// Steps after `wait` that are recorded and discarded.
     pub warm_up: u64,
-    /// Steps after those that are kept, at least 1.
+    /// Steps after `warm_up` that are recorded and kept, at least 1.
     pub record: u64,
-    /// The number of cycles; 0 for as many as there are.
+    /// The number of cycles; 0 for no limit.
     pub repeat: u64,
 }
 
 impl Default for Schedule {
-    /// All of the first step but one.
+    /// Discards the first step, and keeps the second.
     fn default() -> Self {
         Self { skip: 0, wait: 0, warm_up: 1, record: 1, repeat: 1 }
     }

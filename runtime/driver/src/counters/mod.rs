@@ -217,6 +217,7 @@ impl From<ActivityError> for CounterError {
         match error {
             ActivityError::Driver(error) => Self::Driver(error),
             ActivityError::Forked => Self::Forked,
+            ActivityError::Cupti { call, code, text } => Self::Cupti { call, code, text },
             error => {
                 let text = error.to_string();
                 // Counters have no other source.
@@ -253,4 +254,26 @@ pub trait CounterDriver {
 
     /// Ends counting on a context, if it is prepared.
     fn counters_close(&self, context: Context);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_cupti_advise_no_events() {
+        let text = || "text".to_owned();
+        for error in [
+            ActivityError::NoCupti { searched: text(), reason: text(), package: text() },
+            ActivityError::CuptiInUse { by: text() },
+            ActivityError::CuptiTooOld { version: text(), lacks: text(), package: text() },
+            ActivityError::CuptiTooNew { version: text(), driver: text(), package: text() },
+            ActivityError::NotPermitted { call: "cuptiSubscribe", text: text() },
+            ActivityError::Cupti { call: "cuptiSubscribe", code: 7, text: text() },
+        ] {
+            assert!(error.to_string().contains("record from events"), "{error}");
+            let error = CounterError::from(error).to_string();
+            assert!(!error.contains("events"), "{error}");
+        }
+    }
 }

@@ -278,7 +278,7 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(rows::kind(&rows), rows.row_bytes.saturating_mul(rows.rows));
+        let work = Work::Transfer(rows.kind(), rows.row_bytes.saturating_mul(rows.rows));
         self.timed(context, stream, "cuMemcpy2DAsync", work, || {
             // SAFETY: passed on from the caller.
             unsafe { rows::copy(&rows, stream_of(stream)) }

@@ -9,7 +9,6 @@ use std::ffi::c_void;
 use cudarc::driver::sys;
 
 use super::call::{check, invalid};
-use crate::activity::ActivityTransfer;
 use crate::error::{Result, code};
 use crate::{DevicePtr, Place, RowsCopy};
 
@@ -19,9 +18,7 @@ use crate::{DevicePtr, Place, RowsCopy};
 /// Every row of both sides is valid until the copy has run, and no row of the target overlaps another row of either
 /// side.
 pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> {
-    let pitch = rows.dst_pitch.min(rows.src_pitch);
-    if pitch < rows.row_bytes {
-        let text = format!("a pitch of {pitch} bytes is less than a row of {} bytes", rows.row_bytes);
+    if let Some(text) = rows.overlap() {
         return Err(invalid("cuMemcpy2DAsync", text));
     }
     let whole = whole(rows);
@@ -36,16 +33,6 @@ pub(super) unsafe fn copy(rows: &RowsCopy, stream: sys::CUstream) -> Result<()> 
             })
         }
         enqueued => enqueued,
-    }
-}
-
-/// From where to where rows are copied.
-pub(super) fn kind(rows: &RowsCopy) -> ActivityTransfer {
-    match (rows.src, rows.dst) {
-        (Place::Host(_), Place::Device(_)) => ActivityTransfer::HostToDevice,
-        (Place::Device(_), Place::Host(_)) => ActivityTransfer::DeviceToHost,
-        (Place::Device(_), Place::Device(_)) => ActivityTransfer::DeviceToDevice,
-        (Place::Host(_), Place::Host(_)) => ActivityTransfer::HostToHost,
     }
 }
 

@@ -32,16 +32,6 @@ fn invalid(text: String) -> DriverError {
     driver_error(Call::CopyRows.name(), code::INVALID_VALUE, text)
 }
 
-/// The kind of a copy, by whether its sides are on a device.
-pub(super) fn between(from_device: bool, to_device: bool) -> ActivityTransfer {
-    match (from_device, to_device) {
-        (true, true) => ActivityTransfer::DeviceToDevice,
-        (true, false) => ActivityTransfer::DeviceToHost,
-        (false, true) => ActivityTransfer::HostToDevice,
-        (false, false) => ActivityTransfer::HostToHost,
-    }
-}
-
 impl Side {
     fn new(place: Place, pitch: usize) -> Self {
         match place {
@@ -54,12 +44,6 @@ impl Side {
 
     /// Bytes from the first of the first row to the last of the last.
     fn span(&self, row_bytes: usize, rows: usize) -> Result<usize> {
-        if self.pitch < row_bytes {
-            return Err(invalid(format!(
-                "a pitch of {} bytes is less than a row of {row_bytes} bytes",
-                self.pitch
-            )));
-        }
         let span = self.pitch.checked_mul(rows - 1).and_then(|gaps| gaps.checked_add(row_bytes));
         let fits = span.filter(|span| self.address.checked_add(*span as u64).is_some());
         fits.ok_or_else(|| {
@@ -78,6 +62,9 @@ impl Rows {
         if row_bytes == 0 || rows == 0 {
             return Err(invalid(format!("{rows} rows of {row_bytes} bytes are nothing to copy")));
         }
+        if let Some(text) = copy.overlap() {
+            return Err(invalid(text));
+        }
         let checked =
             Self { dst: Side::new(dst, dst_pitch), src: Side::new(src, src_pitch), row_bytes, rows };
         for side in [checked.dst, checked.src] {
@@ -91,7 +78,7 @@ impl Rows {
 
     /// From where to where it copies.
     pub(super) fn kind(&self) -> ActivityTransfer {
-        between(self.src.on_device, self.dst.on_device)
+        ActivityTransfer::between(self.src.on_device, self.dst.on_device)
     }
 
     /// Bytes of all rows.

@@ -7,7 +7,7 @@
 //! | `tally` | sums up by kernel |
 
 #[cfg(test)]
-#[path = "../../benches/kernels/mod.rs"]
+#[path = "../../../tests/common/bench_kernels.rs"]
 mod kernels;
 mod observer;
 mod source;

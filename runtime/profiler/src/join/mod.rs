@@ -425,7 +425,7 @@ impl Joiner {
         definitions.about.extend(nodes);
         let output = std::mem::replace(&mut self.output, Output::Memory(Box::default()));
         let finished = match self.error.take() {
-            // An end after what is missing would be taken for that of a whole file.
+            // With an end, a file that lacks records would look complete.
             Some(error) => Err(error),
             None => output.finish(),
         };

@@ -8,7 +8,7 @@ mod counters_on_gpu;
 mod golden;
 mod graph_nodes;
 mod graph_nodes_on_gpu;
-#[path = "../../benches/kernels/mod.rs"]
+#[path = "../../../tests/common/bench_kernels.rs"]
 mod kernels;
 mod misuse;
 mod node_programs;

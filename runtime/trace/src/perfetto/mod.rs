@@ -99,7 +99,7 @@ const COUNTER: u64 = 4;
 /// The clock that the trace is shown by, and the realtime clock, which here is the same.
 const BOOTTIME: u64 = 6;
 const REALTIME: u64 = 1;
-/// A clock of each sequence: its timestamps are what was added since the one before.
+/// A clock of each sequence. A timestamp of it is the time since the packet before.
 const INCREMENTAL: u64 = 64;
 
 /// The sequence state is new from this packet on; the packet needs it.

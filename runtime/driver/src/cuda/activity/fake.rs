@@ -31,19 +31,40 @@ pub struct Fake {
     callbacks: Option<(BufferRequested, BufferCompleted)>,
 }
 
-static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
+/// The state of a library, which is one in a process, so that tests take turns.
+pub struct OfProcess<T> {
+    turn: Mutex<()>,
+    state: Mutex<Option<T>>,
+}
 
-/// For tests that use the library or the buffers, which are one in a process. The library is new.
+impl<T: Default> OfProcess<T> {
+    pub const fn new() -> Self {
+        Self { turn: Mutex::new(()), state: Mutex::new(None) }
+    }
+
+    /// For a test that uses the library, which is new.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(T::default());
+        turn
+    }
+
+    /// Reads or changes the state.
+    pub fn with<R>(&self, function: impl FnOnce(&mut T) -> R) -> R {
+        function(self.state.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+    }
+}
+
+static FAKE: OfProcess<Fake> = OfProcess::new();
+
+/// For tests that use the library or the buffers.
 pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    *FAKE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Fake::default());
-    turn
+    FAKE.turn()
 }
 
 /// Reads or changes the library's state.
 pub fn with<R>(function: impl FnOnce(&mut Fake) -> R) -> R {
-    function(FAKE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+    FAKE.with(function)
 }
 
 /// Notes a call; what it returns.

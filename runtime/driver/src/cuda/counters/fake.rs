@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use super::calls::Calls;
 use super::library::RangeProfiler;
 use super::params::*;
-use crate::cuda::activity::fake::{leaked, table as cupti_table};
+use crate::cuda::activity::fake::{OfProcess, leaked, table as cupti_table};
 use crate::cuda::cupti::{Status, status};
 
 /// CUPTI's code for a call that is out of order.
@@ -56,8 +56,8 @@ enum State {
     Stopped,
 }
 
-impl Fake {
-    fn new() -> Self {
+impl Default for Fake {
+    fn default() -> Self {
         Self {
             calls: Vec::new(),
             failures: HashMap::new(),
@@ -91,26 +91,25 @@ impl Fake {
             hosts: 0,
         }
     }
+}
 
+impl Fake {
     /// Whether nothing of the library is in use.
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed && self.hosts == 0
     }
 }
 
-static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
+static FAKE: OfProcess<Fake> = OfProcess::new();
 
-/// For tests that use the library, which is one in a process. It is new.
+/// For tests that use the library.
 pub fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    *FAKE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Fake::new());
-    turn
+    FAKE.turn()
 }
 
 /// Reads or changes the library's state.
 pub fn with<R>(function: impl FnOnce(&mut Fake) -> R) -> R {
-    function(FAKE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Fake::new))
+    FAKE.with(function)
 }
 
 pub fn calls() -> Calls {

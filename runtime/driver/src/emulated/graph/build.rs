@@ -9,11 +9,11 @@ use super::super::context::EmulatedContext;
 use super::super::control::Call;
 use super::super::control::driver_error;
 use super::super::kernel::KernelCall;
-use super::super::rows::between;
 use super::super::stream::{Queue, Work};
 use super::super::touched::{Access, Touched};
 use super::plan::{Home, Piece, PlanStep, Step};
 use super::store::{Store, refuse_conditional};
+use crate::activity::ActivityTransfer;
 use crate::error::{DriverError, Result, code};
 use crate::{DevicePtr, NodeWork, Place, StreamHandle};
 
@@ -81,8 +81,7 @@ impl EmulatedDriver {
                 (Action::Launch(launch), touched)
             }
             NodeWork::Copy { dst, src, bytes } => {
-                let on_device = |place: Place| matches!(place, Place::Device(_));
-                let kind = between(on_device(src), on_device(dst));
+                let kind = ActivityTransfer::between(src.is_on_device(), dst.is_on_device());
                 let (dst, src) =
                     (self.place(call, context, dst, bytes)?, self.place(call, context, src, bytes)?);
                 let touched = vec![Access::read(src, bytes), Access::write(dst, bytes)];
