@@ -60,6 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "trace",
             "summary",
             "counters",
+            "page",
             "html",
             "convert",
         ],

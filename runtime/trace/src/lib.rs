@@ -29,6 +29,7 @@
 //! | `chrome` | Chrome's JSON, as PyTorch writes it |
 //! | `summary` | the tables |
 //! | `counters` | reports of hardware counters |
+//! | `page` | data as a page that draws it |
 //! | `html` | one page with a timeline and the tables |
 //! | `convert` | from one file to another |
 #![deny(missing_docs)]
@@ -42,6 +43,7 @@ mod event;
 mod html;
 mod lanes;
 mod names;
+pub mod page;
 mod perfetto;
 mod proto;
 mod record;

@@ -1,13 +1,14 @@
 //! Documents as one HTML page with plots, to be read in a browser, shared or printed.
 //!
-//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the
-//! documents stays text, whatever it holds. Every record is in its table, wrong, failed and crashed ones as such. Medians,
+//! Guarantees: those of [`Page`]. Every record is in its table, wrong, failed and crashed ones as such. Medians,
 //! percentiles and intervals come from [`stats`](crate::stats): the page only draws.
 
 mod model;
 
+use warpsmith_trace::page::Page;
+
+use self::model::Page as Data;
 use crate::document::Document;
-use model::Page;
 
 const STYLE: [&str; 2] = [include_str!("plots.css"), include_str!("page.css")];
 const SCRIPT: [&str; 7] = [
@@ -31,36 +32,9 @@ const SCRIPT: [&str; 7] = [
 /// # }
 /// ```
 pub fn html(documents: &[Document]) -> String {
-    let title = text(&title(documents));
-    let data = serde_json::to_string(&Page::of(documents)).expect("plain data always becomes JSON");
-    let (data, style, script) = (inert(&data), STYLE.join("\n"), SCRIPT.join("\n"));
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1><div id="about"></div></header>
-<main id="main"></main>
-<noscript><p class="notice">The plots and the table of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
-<script type="application/json" id="data">{data}</script>
-<script>
-"use strict";
-(() => {{
-{script}
-}})();
-</script>
-</body>
-</html>
-"#
-    )
+    let page =
+        Page { title: &title(documents), styles: &STYLE, scripts: &SCRIPT, drawn: "The plots and the table" };
+    page.html(&Data::of(documents))
 }
 
 /// The subject of the page: its kernels and devices.
@@ -101,17 +75,6 @@ fn shorten(name: &str) -> String {
         return name.to_owned();
     }
     name.chars().take(MOST - 1).chain(['…']).collect()
-}
-
-/// Text in HTML.
-fn text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
-/// in strings, where they can be written otherwise.
-fn inert(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 #[cfg(test)]

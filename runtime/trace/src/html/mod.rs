@@ -1,7 +1,6 @@
 //! A trace as one HTML page: a timeline, and the tables.
 //!
-//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the trace
-//! stays text, whatever it holds. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices; what a larger trace has
+//! Guarantees: those of [`Page`]. A page has at most [`MOST_SLICES`](reduce::MOST_SLICES) slices; what a larger trace has
 //! besides is joined or left out, and a note on the page says so. The tables are those of [`Summary`], of all records.
 
 mod reduce;
@@ -13,12 +12,13 @@ use serde::Serialize;
 
 use self::timeline::Timeline;
 use crate::error::TraceError;
+use crate::page::Page;
 use crate::summary::{Digest, Summary};
 use crate::trace::Trace;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: [&str; 6] = [
-    include_str!("js/elements.js"),
+    include_str!("js/numbers.js"),
     include_str!("js/data.js"),
     include_str!("js/draw.js"),
     include_str!("js/timeline.js"),
@@ -85,36 +85,8 @@ const MOST_ROWS: usize = 2000;
 fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -> String {
     let timeline = Timeline::of(trace, &mut notes);
     let summary = &cut(summary.clone(), &mut notes);
-    let data = serde_json::to_string(&Data { timeline, summary, notes });
-    let data = inert(&data.expect("plain data always becomes JSON"));
-    let (title, style, script) = (text(title), STYLE, SCRIPT.join("\n"));
-    format!(
-        r#"<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1><div id="about"></div></header>
-<main id="main"></main>
-<noscript><p class="notice">The timeline and the tables of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
-<script type="application/json" id="data">{data}</script>
-<script>
-"use strict";
-(() => {{
-{script}
-}})();
-</script>
-</body>
-</html>
-"#
-    )
+    let page = Page { title, styles: &[STYLE], scripts: &SCRIPT, drawn: "The timeline and the tables" };
+    page.html(&Data { timeline, summary, notes })
 }
 
 /// The tables with no more rows than a page has.
@@ -139,15 +111,4 @@ fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
 fn shorten<T>(rows: &mut Vec<T>, left_out: &mut usize) {
     *left_out += rows.len().saturating_sub(MOST_ROWS);
     rows.truncate(MOST_ROWS);
-}
-
-/// Text in HTML.
-fn text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
-/// in strings, where they can be written otherwise.
-fn inert(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -1,20 +1,7 @@
-// Elements, numbers, scales and the frame of a plot.
+// Numbers, scales and the frame of a plot.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-
-/** Sets attributes and appends children; text becomes text nodes, never markup. */
-const fill = (element, attributes, children) => {
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return element;
-};
-const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const svg = (tag, attributes, ...children) => furnish(document.createElementNS(SVG, tag), attributes, children);
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 

@@ -1,6 +1,5 @@
 // The trace: columns of integers become typed arrays, with times in nanoseconds since its beginning.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
 const { names: NAMES, kinds: KINDS, arguments: ARGUMENTS, span: SPAN } = DATA.timeline;
 
 const sums = (steps) => {

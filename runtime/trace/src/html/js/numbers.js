@@ -1,16 +1,4 @@
-// Elements, and numbers as text.
-
-/** Sets attributes and appends children; text becomes text nodes, never markup. */
-const el = (tag, attributes, ...children) => {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return element;
-};
+// Numbers as text.
 
 const whole = (value) => Math.round(value).toLocaleString("en");
 const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;

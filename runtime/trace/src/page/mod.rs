@@ -1,0 +1,99 @@
+//! [`Page`]: data as one HTML page, which scripts in it draw.
+//!
+//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Title and data stay
+//! text, whatever they hold.
+
+use serde::Serialize;
+
+/// Rules of every page, before its own.
+const STYLE: &str = include_str!("base.css");
+/// What every page has: `DATA` and `el`.
+const SCRIPT: &str = include_str!("elements.js");
+
+/// A page to be made.
+///
+/// ```
+/// use warpsmith_trace::page::Page;
+///
+/// let page = Page {
+///     title: "A <run>",
+///     styles: &["h1 { color: red; }"],
+///     scripts: &["document.getElementById('main').append(el('p', {}, DATA.text));"],
+///     drawn: "The text",
+/// };
+/// let html = page.html(&std::collections::BTreeMap::from([("text", "</script>")]));
+/// assert!(html.contains("<h1>A &lt;run&gt;</h1>") && html.contains(r#"{"text":"\u003c/script\u003e"}"#));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// Its heading and title.
+    pub title: &'a str,
+    /// CSS, in this order.
+    pub styles: &'a [&'a str],
+    /// JavaScript, in this order. It has the data as `DATA`, and fills the elements `about` and `main`.
+    pub scripts: &'a [&'a str],
+    /// What the scripts draw, as the subject of a sentence in the plural.
+    pub drawn: &'a str,
+}
+
+impl Page<'_> {
+    /// The text of the page with this data.
+    ///
+    /// # Panics
+    /// If the data cannot be written as JSON.
+    pub fn html(&self, data: &impl Serialize) -> String {
+        let data = inert(&serde_json::to_string(data).expect("plain data always becomes JSON"));
+        let (title, drawn) = (text(self.title), text(self.drawn));
+        let (style, script) = (self.styles.join("\n"), self.scripts.join("\n"));
+        format!(
+            r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{STYLE}
+{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1><div id="about"></div></header>
+<main id="main"></main>
+<noscript><p class="notice">{drawn} of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+"use strict";
+(() => {{
+{SCRIPT}
+{script}
+}})();
+</script>
+</body>
+</html>
+"#
+        )
+    }
+}
+
+/// Text in HTML.
+fn text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
+/// in strings, where they can be written otherwise.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_ends_its_element() {
+        assert!(!STYLE.contains("</") && !SCRIPT.contains("</script") && !SCRIPT.contains("innerHTML"));
+    }
+}
