@@ -6,8 +6,9 @@
 //! captured with the capture's lock held, which its end takes too, and so does what reads the last nodes of a stream: the
 //! driver's list of them is valid until the next call on the stream.
 
+mod notes;
+
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -15,6 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use self::notes::Enqueuing;
 use super::MemoryPool;
 use super::allocator::pool::CaptureGuard;
 use super::allocator::{self, CachingAllocator};
@@ -24,12 +26,9 @@ use super::storage::{BufferUse, Kind};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::device::fork::Noting;
-use crate::device::graph_nodes::{Note, Noted};
+use crate::device::graph_nodes::Note;
 use crate::device::observe::Operation;
-use crate::driver::{
-    self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle, NodeHandle,
-    StreamHandle,
-};
+use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::{Before, CaptureSink, Invalidation};
@@ -149,26 +148,6 @@ pub(crate) struct Capturing {
     /// Not in the state, which is locked while operations note.
     notes: Mutex<Vec<Note>>,
     state: Mutex<State>,
-}
-
-thread_local! {
-    /// The capture whose lock this thread holds while it enqueues work; null for none.
-    static ENQUEUES: Cell<*const Capturing> = const { Cell::new(std::ptr::null()) };
-}
-
-/// While it lives, this thread enqueues work of a capture.
-struct Enqueuing(*const Capturing);
-
-impl Enqueuing {
-    fn begin(capturing: &Capturing) -> Self {
-        Self(ENQUEUES.replace(capturing))
-    }
-}
-
-impl Drop for Enqueuing {
-    fn drop(&mut self) {
-        ENQUEUES.set(self.0);
-    }
 }
 
 /// Begins a capture on a stream.
@@ -404,21 +383,6 @@ impl Capturing {
     }
 }
 
-impl Noted for Capturing {
-    fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle> {
-        let state = if ENQUEUES.get() == std::ptr::from_ref(self) { None } else { Some(self.lock()) };
-        if state.as_ref().is_some_and(|state| state.ended) {
-            return Vec::new();
-        }
-        let (driver, context) = self.device.raw();
-        driver.capture_tips(context, stream).unwrap_or_default()
-    }
-
-    fn note(&self, note: Note) {
-        lock(&self.notes).push(note);
-    }
-}
-
 impl CaptureSink for Capturing {
     fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()> {
         if stream.is_shared() {
@@ -567,35 +531,5 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
 impl fmt::Debug for Capturing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Capturing({:?})", self.pool)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::driver::emulated::EmulatedDriver;
-
-    /// Of an operation that another thread enqueues meanwhile.
-    #[test]
-    fn last_nodes_are_read_under_the_captures_lock() {
-        let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
-        let stream = Stream::new(&device).unwrap();
-        let capturing = begin(&stream, CaptureMode::Relaxed).unwrap();
-        let (sender, began) = mpsc::channel();
-        std::thread::scope(|scope| {
-            let state = capturing.lock();
-            scope.spawn(|| {
-                let watch = stream.watch(|| Operation::HostFunction);
-                sender.send(()).unwrap();
-                drop(watch);
-            });
-            assert!(began.recv_timeout(Duration::from_millis(50)).is_err());
-            drop(state);
-            began.recv().unwrap();
-        });
-        capturing.end().unwrap();
     }
 }
