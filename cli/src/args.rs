@@ -275,6 +275,9 @@ pub struct TraceArgs {
     /// Write the trace as JSON for Chrome's viewer and PyTorch's tools; compressed when OUT ends in .gz
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub chrome: Option<PathBuf>,
+    /// With --html, --perfetto or --chrome: give each kernel what `warpsmith profile --counters` counted of it, as arguments
+    #[arg(long, value_name = "REPORT", conflicts_with_all = ["diff", "json"])]
+    pub counters: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,

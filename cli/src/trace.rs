@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{print, print_json};
+use warpsmith_trace::counters::CounterReport;
 use warpsmith_trace::summary::{Diff, Digest, Summary};
 use warpsmith_trace::{Damage, FileFormat, TraceError, convert};
 
@@ -36,11 +37,16 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
         (&args.chrome, FileFormat::Chrome),
     ];
     if outputs.iter().any(|(out, _)| out.is_some()) {
+        let counters = args.counters.as_ref().map(CounterReport::read).transpose().map_err(unusable)?;
         let mut damage = None;
         for (out, format) in outputs.iter().filter_map(|(out, format)| Some((out.as_ref()?, *format))) {
-            damage = convert(&args.file, out, format).map_err(unusable)?;
+            damage = convert(&args.file, out, format, counters.as_ref()).map_err(unusable)?;
         }
         return complain(&args.file, damage, "written");
+    }
+    if args.counters.is_some() {
+        let text = "--counters adds to a trace that is written: give --html, --perfetto or --chrome too";
+        return Err(Failure::Use(text.to_owned()));
     }
     let (summary, damage) = read(&args.file)?;
     let (old, old_damage) = match &args.diff {

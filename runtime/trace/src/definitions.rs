@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::Names;
+use crate::names::{Name, Names};
 
 /// A device.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -44,6 +44,21 @@ pub struct Thread {
     pub id: i64,
     /// Its name; may be empty.
     pub name: String,
+}
+
+/// What the hardware counts of a kernel, as the average of some launches: see [`counters`](crate::counters).
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct KernelCounted {
+    /// Bytes read from the device's memory.
+    pub read: u64,
+    /// Bytes written to the device's memory.
+    pub written: u64,
+    /// The share of accesses to the L2 cache that it served.
+    pub l2_hits: Option<f64>,
+    /// Achieved occupancy, as a share.
+    pub occupancy: Option<f64>,
+    /// The most frequent reasons for which warps did not issue instructions, with their shares; may be empty.
+    pub stalls: Name,
 }
 
 /// Something that was sampled.
@@ -122,6 +137,8 @@ pub struct Definitions {
     pub loss: Loss,
     /// The devices, by ordinal.
     pub devices: BTreeMap<u32, Device>,
+    /// What was counted of kernels, by the ordinal of the device and the name. Files have it as arguments of the kernels.
+    pub counted: HashMap<(u32, Name), KernelCounted>,
     streams: Vec<Stream>,
     threads: Vec<Thread>,
     counters: Vec<Counter>,
@@ -147,6 +164,24 @@ impl Definitions {
             threads.push(Thread { process, id, name: String::new() });
             ThreadId(threads.len() as u32 - 1)
         })
+    }
+
+    /// What was counted of a kernel on a stream.
+    pub(crate) fn counted_of(&self, kernel: Name, stream: StreamId) -> Option<KernelCounted> {
+        if self.counted.is_empty() {
+            return None;
+        }
+        let device = self.streams.get(stream.index())?.device;
+        self.counted.get(&(device, kernel)).copied()
+    }
+
+    /// A file has it among the arguments of a kernel.
+    pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
+        if counted != KernelCounted::default()
+            && let Some(stream) = self.streams.get(stream.index())
+        {
+            self.counted.insert((stream.device, kernel), counted);
+        }
     }
 
     /// The counter `name` of a device, or of the host.

@@ -1,7 +1,7 @@
 //! The form in which both formats carry a record: a category, a name, a track, times, and named values. Writers take a
 //! record apart, readers put it together again.
 
-use crate::definitions::{CounterId, StreamId, ThreadId};
+use crate::definitions::{CounterId, Definitions, KernelCounted, StreamId, ThreadId};
 use crate::names::{Name, Names};
 use crate::record::*;
 
@@ -40,7 +40,8 @@ keys! {
     Line = "line", Bytes = "bytes", Peer = "peer", Detail = "detail", Event = "event", Id = "id", Parent = "parent",
     Category = "category", Colour = "colour", Payload = "payload", Stream = "stream", On = "waits for stream",
     Address = "address", Allocated = "allocated", Reserved = "reserved", Correlation = "correlation",
-    Duration = "duration", Captured = "captured in",
+    Duration = "duration", Captured = "captured in", DramRead = "DRAM bytes read", DramWritten = "DRAM bytes written",
+    L2Hits = "L2 hits", Occupancy = "achieved occupancy", Stalls = "stalls",
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -142,6 +143,25 @@ impl Values {
         }
     }
 
+    fn float(&self, key: Key) -> Option<f64> {
+        match self.get(key)? {
+            Value::Float(value) => Some(value),
+            Value::Uint(value) => Some(value as f64),
+            _ => None,
+        }
+    }
+
+    /// What was counted of a kernel.
+    pub(crate) fn counted(&self) -> KernelCounted {
+        KernelCounted {
+            read: self.uint(Key::DramRead),
+            written: self.uint(Key::DramWritten),
+            l2_hits: self.float(Key::L2Hits),
+            occupancy: self.float(Key::Occupancy),
+            stalls: self.name(Key::Stalls),
+        }
+    }
+
     fn payload(&self) -> Payload {
         match self.get(Key::Payload) {
             Some(Value::Int(value)) => Payload::Int(value),
@@ -183,7 +203,7 @@ impl Event {
     }
 
     /// Takes a record apart; the values are left out unless `with_values`, except those a reader cannot do without.
-    pub(crate) fn of(record: &Record, with_values: bool, values: Values) -> Event {
+    pub(crate) fn of(record: &Record, definitions: &Definitions, with_values: bool, values: Values) -> Event {
         let mut values = values;
         values.0.clear();
         let mut event = Event {
@@ -219,6 +239,15 @@ impl Event {
                 put(Key::Line, Value::Text(kernel.line));
                 put(Key::Captured, Value::Text(kernel.captured_in));
                 put(Key::Bytes, Value::Uint(kernel.bytes));
+                if let Some(counted) = definitions.counted_of(kernel.name, kernel.stream) {
+                    put(Key::DramRead, Value::Uint(counted.read));
+                    put(Key::DramWritten, Value::Uint(counted.written));
+                    let shares = [(Key::L2Hits, counted.l2_hits), (Key::Occupancy, counted.occupancy)];
+                    for (key, share) in shares.into_iter().filter_map(|(key, share)| Some((key, share?))) {
+                        put(key, Value::Float(share));
+                    }
+                    put(Key::Stalls, Value::Text(counted.stalls));
+                }
             }
             Record::Transfer(transfer) => {
                 let is_fill = transfer.kind == TransferKind::Fill;

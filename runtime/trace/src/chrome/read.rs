@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use super::event::{Event, Loose};
 use super::{CATEGORIES, Facts, MARK, MEMORY, OF_DEVICE, RANGES, RANK, SYNCS, TRANSFERS, WAIT};
-use crate::definitions::Device;
+use crate::definitions::{Device, KernelCounted};
 use crate::error::Stop;
 use crate::event::category;
 use crate::record::*;
@@ -250,24 +250,35 @@ impl Reader<'_> {
         let device = u32::try_from(arguments.device.int().unwrap_or(process)).unwrap_or(0);
         let stream_id = arguments.stream.int().unwrap_or(thread);
         Some(match kind {
-            category::KERNEL => Record::Kernel(Kernel {
-                start,
-                end,
-                name: definitions.names.intern(text),
-                stream: definitions.stream(device, stream_id),
-                correlation,
-                grid: size(&arguments.grid),
-                block: size(&arguments.block),
-                registers: small(&arguments.registers),
-                shared_static: small(&arguments.shared).saturating_sub(small(&arguments.shared_dynamic)),
-                shared_dynamic: small(&arguments.shared_dynamic),
-                graph,
-                node: arguments.node.uint().unwrap_or(0),
-                range,
-                line,
-                captured_in,
-                bytes: arguments.bytes.uint().unwrap_or(0),
-            }),
+            category::KERNEL => {
+                let (name, stream) = (definitions.names.intern(text), definitions.stream(device, stream_id));
+                let counted = KernelCounted {
+                    read: arguments.dram_read.uint().unwrap_or(0),
+                    written: arguments.dram_written.uint().unwrap_or(0),
+                    l2_hits: arguments.l2_hits.float(),
+                    occupancy: arguments.occupancy.float(),
+                    stalls: definitions.names.intern(arguments.stalls.text()),
+                };
+                definitions.read_counted(name, stream, counted);
+                Record::Kernel(Kernel {
+                    start,
+                    end,
+                    name,
+                    stream,
+                    correlation,
+                    grid: size(&arguments.grid),
+                    block: size(&arguments.block),
+                    registers: small(&arguments.registers),
+                    shared_static: small(&arguments.shared).saturating_sub(small(&arguments.shared_dynamic)),
+                    shared_dynamic: small(&arguments.shared_dynamic),
+                    graph,
+                    node: arguments.node.uint().unwrap_or(0),
+                    range,
+                    line,
+                    captured_in,
+                    bytes: arguments.bytes.uint().unwrap_or(0),
+                })
+            }
             category::COPY | category::MEMSET => Record::Transfer(Transfer {
                 start,
                 end,

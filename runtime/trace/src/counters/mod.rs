@@ -21,6 +21,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::definitions::{Definitions, KernelCounted};
 use crate::error::TraceError;
 
 /// The form of the document.
@@ -149,6 +150,26 @@ impl CounterReport {
     /// The tables as text, with up to `rows` rows each.
     pub fn text(&self, rows: usize) -> String {
         text::text(self, rows)
+    }
+
+    /// Has the kernels of a trace with these definitions carry what was counted, as arguments: those with the same name, or
+    /// symbol, on the same device. Every launch has the averages.
+    pub fn annotate(&self, definitions: &mut Definitions) {
+        for kernel in self.kernels.iter().filter(|kernel| kernel.counted > 0) {
+            let stalls: Vec<String> = kernel.stalls.iter().take(3).map(text::reason_text).collect();
+            let bytes = |bytes: Option<f64>| bytes.map_or(0, |bytes| bytes.round() as u64);
+            let counted = KernelCounted {
+                read: bytes(kernel.read),
+                written: bytes(kernel.written),
+                l2_hits: kernel.l2_hits,
+                occupancy: kernel.occupancy,
+                stalls: definitions.names.intern(&stalls.join(", ")),
+            };
+            for name in [Some(&kernel.name), kernel.symbol.as_ref()].into_iter().flatten() {
+                let name = definitions.names.intern(name);
+                definitions.counted.insert((kernel.device, name), counted);
+            }
+        }
     }
 
     /// The document as JSON.

@@ -1,6 +1,6 @@
 //! The report as text.
 
-use super::{CounterReport, KernelCounters};
+use super::{CounterReport, KernelCounters, Stall};
 use crate::summary::text::{bytes, percent, shortened, table, time};
 
 /// Reasons for stalls in a row.
@@ -63,9 +63,7 @@ pub(super) fn text(report: &CounterReport, rows: usize) -> String {
         let all: f64 = kernel.stalls.iter().map(|stall| stall.cycles).sum();
         let reason = |nth: usize| {
             let stall = kernel.stalls.get(nth);
-            stall.map_or("-".to_owned(), |stall| {
-                format!("{} {}", stall.reason.replace('_', " "), percent(stall.share))
-            })
+            stall.map_or("-".to_owned(), reason_text)
         };
         let mut cells = vec![name(kernel), format!("{all:.1}")];
         cells.extend((0..REASONS).map(reason));
@@ -74,4 +72,9 @@ pub(super) fn text(report: &CounterReport, rows: usize) -> String {
     let head = ["kernel", "cycles waited", "most for", "then", "then"];
     out += &table("Stalls (from one instruction of a warp to its next)", &head, stalled.collect(), rows);
     out
+}
+
+/// A reason, and its share.
+pub(super) fn reason_text(stall: &Stall) -> String {
+    format!("{} {}", stall.reason.replace('_', " "), percent(stall.share))
 }

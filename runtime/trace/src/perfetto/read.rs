@@ -350,6 +350,9 @@ impl State {
             values: &open.values,
         };
         let Some(record) = seen.record(names) else { return Ok(false) };
+        if let Record::Kernel(kernel) = &record {
+            sink.definitions().read_counted(kernel.name, kernel.stream, open.values.counted());
+        }
         sink.record(&record).map_err(Stop::Output)?;
         Ok(true)
     }

@@ -158,7 +158,7 @@ impl<W: Write> PerfettoWriter<W> {
             self.described.allocator(memory.device, &self.definitions, &mut self.bytes);
         }
         let values = std::mem::take(&mut self.values);
-        let mut event = Event::of(record, self.with_values, values);
+        let mut event = Event::of(record, &self.definitions, self.with_values, values);
         let lane = match Event::is_slice(event.category) {
             true => {
                 let is_flat = matches!(event.track, Track::Stream(_));

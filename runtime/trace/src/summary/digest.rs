@@ -47,8 +47,15 @@ impl Digest {
     /// # Errors
     /// As [`Trace::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        Self::read_by(|sink| read_into(path, sink))
+    }
+
+    /// As [`Self::read`], by a function that reads into a sink.
+    pub(crate) fn read_by(
+        read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
+    ) -> Result<Self, TraceError> {
         let mut digest = Digest::new(Self::MOST);
-        digest.damage = read_into(path, &mut digest)?;
+        digest.damage = read(&mut digest)?;
         Ok(digest)
     }
 
