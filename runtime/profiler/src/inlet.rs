@@ -95,3 +95,42 @@ impl ActivitySink for Inlet {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use warpsmith_core::driver::activity::ActivityOptions;
+    use warpsmith_core::driver::emulated::EmulatedDriver;
+
+    use super::*;
+
+    #[test]
+    fn threads_that_start_a_driver_add_it_once() {
+        const THREADS: usize = 4;
+        for _ in 0..500 {
+            let driver: Arc<dyn Driver> = EmulatedDriver::builder().build();
+            let recording = Recording::new(Vec::new(), ActivityOptions::default());
+            let barrier = Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        start(&recording, &driver).unwrap();
+                    });
+                }
+            });
+            assert_eq!(recording.drivers().len(), 1);
+            driver.activity_stop().unwrap();
+        }
+    }
+
+    #[test]
+    fn no_driver_starts_after_the_end() {
+        let driver: Arc<dyn Driver> = EmulatedDriver::builder().build();
+        let recording = Recording::new(Vec::new(), ActivityOptions::default());
+        recording.end_starting();
+        start(&recording, &driver).unwrap();
+        assert_eq!(recording.drivers().len(), 0);
+    }
+}

@@ -1,10 +1,7 @@
 //! What is recorded, and that it is tied together.
 
-use std::sync::{Arc, Barrier};
-
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::{GraphKind, Library, SyncKind, Trace, TransferKind};
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Launch, Stream};
 
 use crate::alone::only_alone;
@@ -166,28 +163,6 @@ fn devices_that_are_opened_later_are_recorded() {
     assert_eq!(trace.definitions.devices.len(), 1);
     let totals: Vec<_> = trace.memory.iter().map(|memory| (memory.bytes, memory.allocated)).collect();
     assert_eq!(totals, [(512, 512)]);
-}
-
-#[test]
-fn devices_opened_at_once_are_of_one_driver() {
-    only_alone!();
-    for _ in 0..50 {
-        let driver = EmulatedDriver::builder().devices(2).build();
-        let barrier = Barrier::new(2);
-        let profiler = start();
-        std::thread::scope(|scope| {
-            for ordinal in 0..2 {
-                let (driver, barrier) = (Arc::clone(&driver), &barrier);
-                scope.spawn(move || {
-                    barrier.wait();
-                    Device::with_driver(driver, ordinal).unwrap()
-                });
-            }
-        });
-        let trace = profiler.stop().unwrap();
-        assert_eq!(trace.definitions.devices.len(), 2);
-        assert_eq!(trace.definitions.about.get("not recorded"), None);
-    }
 }
 
 #[test]
