@@ -257,15 +257,12 @@ impl Serving {
                 break None;
             }
         };
-        replies.drain(..sent);
-        connection.stalls = match replies.is_empty() {
+        connection.stalls = match sent == replies.len() {
             true => None,
             false if sent > 0 => Some(Instant::now()),
             false => connection.stalls.or(Some(Instant::now())),
         };
-        if replies.is_empty() {
-            replies.shrink_to(CHUNK);
-        }
+        self.hub.sent(client, sent);
         if let Some(problem) = problem
             && let Some(connection) = self.connections.remove(&client)
         {
