@@ -87,6 +87,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/collective",
         &[
+            "deadline",
             "fingerprint",
             "failure",
             "rendezvous_error",

@@ -12,6 +12,7 @@
 
 mod backend;
 mod communicator;
+mod deadline;
 mod element;
 mod error;
 mod failure;

@@ -14,6 +14,7 @@ use super::calls::{Refused, Target};
 use super::comm::{NotReady, RawComm};
 use super::sys::{Comm, Nccl, status};
 use crate::backend::{Batch, Call, Kind};
+use crate::deadline;
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
@@ -184,7 +185,7 @@ impl Rank {
         started: Instant,
     ) -> Result<Option<(EventHandle, EventHandle)>, Failure> {
         let first = &batch.calls[0].fingerprint;
-        let deadline = started.checked_add(batch.timeout).unwrap_or(started + Duration::from_secs(1 << 30));
+        let deadline = deadline::after(started, batch.timeout);
         let timed_out = || self.mesh.timed_out(first, started.elapsed(), &self.peers(&batch.calls));
         if self.is_checked {
             for call in batch.calls.iter().filter(|call| !call.fingerprint.is_point_to_point()) {
@@ -448,8 +449,7 @@ pub(super) fn failure_of(
         Ok(asked.map(drop)?)
     });
     if let Err(fault) = asked {
-        let init = || Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
-        let operation = Box::new(operation.cloned().unwrap_or_else(init));
+        let operation = Box::new(operation.cloned().unwrap_or_else(Fingerprint::init));
         return Failure::NotRun { rank, operation, reason: fault.to_string() };
     }
     if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {
