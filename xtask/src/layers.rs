@@ -88,6 +88,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "runtime/collective",
         &[
             "deadline",
+            "keepalive",
             "fingerprint",
             "failure",
             "rendezvous_error",

@@ -18,6 +18,7 @@ mod error;
 mod failure;
 mod fingerprint;
 mod host;
+mod keepalive;
 mod launch;
 mod machine;
 mod mesh;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::Frame;
 use super::member::Member;
+use crate::keepalive;
 
 /// How often a write that makes no progress looks whether to go on.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
@@ -43,6 +44,7 @@ impl Connection {
     /// Errors when the system has no more handles.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
+        keepalive::watch(&socket);
         socket.set_write_timeout(Some(WRITE_POLL))?;
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }

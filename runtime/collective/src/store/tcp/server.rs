@@ -15,6 +15,7 @@ use mio::{Events, Interest, Poll, Waker};
 
 use super::hub::{Client, Hub};
 use crate::error::{Error, Result};
+use crate::keepalive;
 use crate::store::Token;
 
 /// How long a client may take for its greeting, for the rest of a request, and to read replies.
@@ -217,6 +218,7 @@ impl Serving {
             }
             // Without it replies come later, but they come.
             let _ = stream.set_nodelay(true);
+            keepalive::watch(&stream);
             self.next += 1;
             self.hub.enter(client);
             let unfinished = Vec::new();
