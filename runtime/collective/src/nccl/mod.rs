@@ -11,6 +11,10 @@ mod fake;
 mod library;
 mod owner;
 mod rank;
+#[cfg(test)]
+#[path = "../../tests/ranks/support.rs"]
+#[expect(dead_code, reason = "the tests of the crate use the rest")]
+mod support;
 mod sys;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use warpsmith_core::{Device, DeviceBuffer};
 use super::calls::{Refused, Target};
 use super::comm::{NotReady, RawComm};
 use super::sys::{Comm, Nccl, status};
-use crate::backend::{Batch, Call, Kind};
+use crate::backend::{Batch, Call, Places};
 use crate::deadline;
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
@@ -41,9 +41,7 @@ struct Outstanding {
 struct Queue {
     outstanding: VecDeque<Outstanding>,
     spare: Vec<EventHandle>,
-    collective: u64,
-    sent: Vec<u64>,
-    received: Vec<u64>,
+    places: Places,
 }
 
 /// What is to become of the communicator.
@@ -105,14 +103,8 @@ impl Rank {
         scratch: DeviceBuffer<u8>,
         is_checked: bool,
     ) -> Arc<Self> {
-        let per_rank = vec![0; mesh.world()];
-        let queue = Queue {
-            outstanding: VecDeque::new(),
-            spare: Vec::new(),
-            collective: 0,
-            sent: per_rank.clone(),
-            received: per_rank,
-        };
+        let places = Places::new(mesh.world());
+        let queue = Queue { outstanding: VecDeque::new(), spare: Vec::new(), places };
         Arc::new(Self {
             nccl,
             mesh,
@@ -141,7 +133,7 @@ impl Rank {
         if !batch.is_captured {
             let mut queue = locked(&self.queue);
             for call in &mut batch.calls {
-                call.fingerprint.sequence = queue.next_place(call.kind);
+                call.fingerprint.sequence = queue.places.next(call.kind);
                 number.get_or_insert(recorder.enqueued(&call.fingerprint));
             }
         }
@@ -390,18 +382,6 @@ impl Rank {
         let ending = locked(&self.ending);
         let waited = self.ended.wait_while(ending, |ending| *ending != Ending::Ended);
         drop(waited);
-    }
-}
-
-impl Queue {
-    fn next_place(&mut self, kind: Kind) -> u64 {
-        let place = match kind {
-            Kind::Send { to } => &mut self.sent[to],
-            Kind::Receive { from } => &mut self.received[from],
-            _ => &mut self.collective,
-        };
-        *place += 1;
-        *place - 1
     }
 }
 
