@@ -87,6 +87,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/collective",
         &[
+            "deadline",
+            "keepalive",
             "fingerprint",
             "failure",
             "rendezvous_error",
