@@ -45,7 +45,7 @@ const RUNTIME: [&str; 5] = [
     "warpsmith-libraries",
 ];
 /// The test programs of those crates that use the device under test.
-const ON_DEVICE: [&str; 2] = ["on_device", "libraries"];
+const ON_DEVICE: [&str; 3] = ["on_device", "libraries", "ranks"];
 
 /// Whether a test program says something on a GPU machine.
 fn asks_for_the_device(package: &str, test: &str) -> bool {

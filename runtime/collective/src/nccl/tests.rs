@@ -439,6 +439,21 @@ fn captures_need_a_process_for_each_device() {
 }
 
 #[test]
+fn one_rank_multiplies_all_elements() {
+    let name = "multiplied";
+    let (script, streams) = play(name, 1, Script::default());
+    let options = options(name, table());
+    let mut ranks = Communicator::init_all(&streams, &options).expect("a communicator of one rank").remove(0);
+    for len in [1usize, 4096, 4097, 20_001] {
+        let mut x = DeviceBuffer::from_host(&streams[0], &vec![1.5f32; len]).expect("x");
+        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(2.0)).expect("enqueued"));
+        assert_eq!(x.to_host().expect("x"), vec![3.0; len]);
+    }
+    ranks.finish().expect("the end");
+    script.check();
+}
+
+#[test]
 fn a_communicator_outlives_its_graphs() {
     let name = "graph";
     let (script, streams) = play(name, 1, Script::default());
