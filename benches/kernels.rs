@@ -160,7 +160,12 @@ impl<T: Number> Data<T> {
 }
 
 /// Enqueues our operation on a set; `None` where there is none of the name.
-fn ours<T: Real>(stream: &Stream, case: &Case, data: &mut Data<T>, set: usize) -> Option<warpsmith::Result<()>> {
+fn ours<T: Real>(
+    stream: &Stream,
+    case: &Case,
+    data: &mut Data<T>,
+    set: usize,
+) -> Option<warpsmith::Result<()>> {
     let range = set * data.n..(set + 1) * data.n;
     let (x, y, out) = (data.x.slice(range.clone()), data.y.slice(range.clone()), data.out.slice_mut(range));
     Some(match case.operation {
@@ -186,8 +191,9 @@ struct Times {
 /// Times our side and CUB's in turns.
 fn measure<T: Real>(stream: &Stream, case: &Case, peers: Option<&Library>) -> Result<Times, Failure> {
     let mut data = Data::<T>::new(stream, case)?;
-    random::uniform(stream, &mut data.x)?;
-    random::uniform(stream, &mut data.y)?;
+    let generator = random::default_generator(stream.device());
+    random::uniform(stream, &generator, &mut data.x)?;
+    random::uniform(stream, &generator, &mut data.y)?;
     let peer = match peers {
         Some(library) => find(library, case)?,
         None => None,
@@ -196,7 +202,9 @@ fn measure<T: Real>(stream: &Stream, case: &Case, peers: Option<&Library>) -> Re
         Some(run) => {
             let mut bytes = 0;
             // SAFETY: without memory the function writes the number of bytes, and nothing else.
-            check(unsafe { run(std::ptr::null_mut(), &mut bytes, &data.arrays(case, 0), std::ptr::null_mut()) })?;
+            check(unsafe {
+                run(std::ptr::null_mut(), &mut bytes, &data.arrays(case, 0), std::ptr::null_mut())
+            })?;
             Some(DeviceBuffer::<u8>::uninit(stream, bytes.max(1))?)
         }
         None => None,
@@ -259,7 +267,8 @@ fn torch_times(path: &str) -> Result<BTreeMap<String, f64>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
     let mut times = BTreeMap::new();
     for line in text.lines() {
-        let (case, us) = line.rsplit_once('\t').ok_or_else(|| format!("{path}: {line:?} is not a case and a time"))?;
+        let (case, us) =
+            line.rsplit_once('\t').ok_or_else(|| format!("{path}: {line:?} is not a case and a time"))?;
         times.insert(case.to_owned(), us.parse()?);
     }
     Ok(times)
@@ -280,7 +289,8 @@ fn main() -> Result<(), Failure> {
     };
     let [peers, torch] = [option(&arguments, "--peers")?, option(&arguments, "--torch")?];
     let filter = arguments.iter().enumerate().find(|(at, argument)| {
-        !argument.starts_with("--") && (*at == 0 || !matches!(arguments[at - 1].as_str(), "--peers" | "--torch"))
+        !argument.starts_with("--")
+            && (*at == 0 || !matches!(arguments[at - 1].as_str(), "--peers" | "--torch"))
     });
     let filter = filter.map_or("", |(_, filter)| filter);
     let cases = cases(device.is_emulated()).into_iter().filter(|case| case.operation.starts_with(filter));
