@@ -45,7 +45,7 @@ const RUNTIME: [&str; 5] = [
     "warpsmith-libraries",
 ];
 /// The test programs of those crates that use the device under test.
-const ON_DEVICE: [&str; 2] = ["on_device", "libraries"];
+const ON_DEVICE: [&str; 3] = ["on_device", "libraries", "ranks"];
 
 /// Whether a test program says something on a GPU machine.
 fn asks_for_the_device(package: &str, test: &str) -> bool {
@@ -163,7 +163,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(Error::file(folder))?;
     }
-    for part in ["tests", "benches", "examples"] {
+    for part in ["tests", "benches", "examples", "peers"] {
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(Error::file(part))?;
     }
@@ -183,11 +183,14 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-agreement", include_str!("../bundle/run-agreement")),
         ("run-counters", include_str!("../bundle/run-counters")),
         ("run-benches", include_str!("../bundle/run-benches")),
+        ("run-kernels", include_str!("../bundle/run-kernels")),
+        ("peers/kernels.cu", include_str!("../../benches/peers/kernels.cu")),
+        ("peers/kernels.py", include_str!("../../benches/peers/kernels.py")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {
         let file = folder.join(name);
         fs::write(&file, text).map_err(Error::file(&file))?;
-        if !name.ends_with(".txt") {
+        if name.starts_with("run-") {
             make_executable(&file)?;
         }
     }

@@ -88,6 +88,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/collective",
         &[
+            "deadline",
+            "keepalive",
             "fingerprint",
             "failure",
             "rendezvous_error",

@@ -55,6 +55,31 @@ impl Kind {
     }
 }
 
+/// The places of a rank's next operations: see [`Fingerprint::sequence`].
+#[derive(Debug)]
+pub(crate) struct Places {
+    collective: u64,
+    sent: Vec<u64>,
+    received: Vec<u64>,
+}
+
+impl Places {
+    pub fn new(world: usize) -> Self {
+        Self { collective: 0, sent: vec![0; world], received: vec![0; world] }
+    }
+
+    /// The place of an operation, which is counted.
+    pub fn next(&mut self, kind: Kind) -> u64 {
+        let place = match kind {
+            Kind::Send { to } => &mut self.sent[to],
+            Kind::Receive { from } => &mut self.received[from],
+            _ => &mut self.collective,
+        };
+        *place += 1;
+        *place - 1
+    }
+}
+
 /// A range of device memory; without bytes its address means nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {
@@ -70,7 +95,7 @@ pub(crate) struct Call {
     pub fingerprint: Fingerprint,
     /// Of those that reduce.
     pub reduction: Option<Reduction>,
-    /// What it reads; the same as `to` in place.
+    /// What it reads. In place it is `to`, or one is this rank's block of the other.
     pub from: Memory,
     /// What it writes.
     pub to: Memory,

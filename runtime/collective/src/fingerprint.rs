@@ -41,6 +41,11 @@ impl Fingerprint {
         }
     }
 
+    /// Of the making of a communicator.
+    pub(crate) fn init() -> Self {
+        Self::new("init", Cow::Borrowed(""), 0)
+    }
+
     /// Whether the operation is one of two ranks.
     pub(crate) fn is_point_to_point(&self) -> bool {
         self.peer.is_some()

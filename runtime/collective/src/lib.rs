@@ -10,13 +10,19 @@
 //! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
 
+// As tests outside of the crate name it.
+#[cfg(test)]
+extern crate self as warpsmith_collective;
+
 mod backend;
 mod communicator;
+mod deadline;
 mod element;
 mod error;
 mod failure;
 mod fingerprint;
 mod host;
+mod keepalive;
 mod launch;
 mod machine;
 mod mesh;

@@ -423,9 +423,9 @@ pub trait ActivityDriver {
         Ok(stream.0 as u32)
     }
 
-    /// The number of a node of a graph, for comparison with those of records. The copy of the node in an executable has the
-    /// same lower 32 bits in [`ActivityPlace::node`]. The upper ones are those of the part of the executable: 0, or
-    /// [`Self::activity_exec`] for nodes of the graph that it was made of, and others for those of each graph within.
+    /// The number of a node of a graph, for comparison with those of records. The copy of a node in an executable has
+    /// [`Self::activity_exec`], or 0, in the upper 32 bits of [`ActivityPlace::node`], and the same lower ones. Nodes of graphs
+    /// within have the numbers after those of the graph itself (CUPTI 13.0 on a GPU), or upper halves of their own.
     ///
     /// # Errors
     /// [`ActivityError::Unsupported`] where nothing is recorded that has such numbers; whatever the recorder reports.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Communicator;
+use crate::deadline;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
@@ -20,7 +21,7 @@ impl Communicator {
     pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         let prefix = self.split_keys(self.splits);
         self.splits += 1;
-        let deadline = Instant::now() + self.options.init_timeout;
+        let deadline = deadline::within(self.options.init_timeout);
         let own = serde_json::to_vec(&(color, key)).unwrap_or_default();
         self.store.set(&format!("{prefix}/{}", self.rank()), &own, deadline)?;
         let mut ranks = Vec::new();
@@ -34,7 +35,8 @@ impl Communicator {
         }
         if let Some(before) = (self.splits - 1).checked_sub(1) {
             // All ranks have come here, so none reads the keys of the split before.
-            self.store.delete(&format!("{}/{}", self.split_keys(before), self.rank()), deadline)?;
+            let last = deadline::with_last_word(deadline);
+            self.store.delete(&format!("{}/{}", self.split_keys(before), self.rank()), last)?;
         }
         let Some(color) = color else { return Ok(None) };
         ranks.sort_unstable();
@@ -103,8 +105,9 @@ impl Communicator {
     fn read_of(&self, rank: usize, key: &str, deadline: Instant) -> Result<Vec<u8>> {
         let mut pause = Duration::from_micros(500);
         loop {
-            if self.store.contains(&[key], deadline)? {
-                return self.store.get(key, deadline);
+            let last = deadline::with_last_word(deadline);
+            if self.store.contains(&[key], last)? {
+                return self.store.get(key, last);
             }
             if let Some(failure) = self.mesh.member.failure() {
                 return Err(self.mesh.error(None, failure).into());

@@ -98,6 +98,17 @@ impl<'a> Group<'a> {
         self.add(self.place.all_gather(x.into(), y.into()))
     }
 
+    /// See [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn all_gather_in_place<T: DeviceCopy>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+    ) -> Result<()> {
+        self.add(self.place.all_gather_in_place(buffer.into()))
+    }
+
     /// See [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter).
     ///
     /// # Errors
@@ -109,6 +120,18 @@ impl<'a> Group<'a> {
         op: ReduceOp<T>,
     ) -> Result<()> {
         self.add(self.place.reduce_scatter(x.into(), y.into(), op))
+    }
+
+    /// See [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reduce_scatter_in_place<T: Element>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'a, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<()> {
+        self.add(self.place.reduce_scatter_in_place(buffer.into(), op))
     }
 
     /// See [`Communicator::all_to_all`](super::Communicator::all_to_all).

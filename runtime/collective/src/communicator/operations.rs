@@ -92,6 +92,17 @@ impl Communicator {
         self.submit(vec![self.place().all_gather(x.into(), y.into())?])
     }
 
+    /// As [`Self::all_gather`], in a buffer with a block for each rank: this rank's is in its place already.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    pub fn all_gather_in_place<'y, T: DeviceCopy>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+    ) -> Result<Work> {
+        self.submit(vec![self.place().all_gather_in_place(buffer.into())?])
+    }
+
     /// Reduces the elements of all ranks; each gets the block of the result with its number. `x` is as long as `y` times the
     /// number of ranks.
     ///
@@ -104,6 +115,19 @@ impl Communicator {
         op: ReduceOp<T>,
     ) -> Result<Work> {
         self.submit(vec![self.place().reduce_scatter(x.into(), y.into(), op)?])
+    }
+
+    /// As [`Self::reduce_scatter`], with this rank's block of the result in its place in the buffer. The contents of the other
+    /// blocks are unspecified.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    pub fn reduce_scatter_in_place<'y, T: Element>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<Work> {
+        self.submit(vec![self.place().reduce_scatter_in_place(buffer.into(), op)?])
     }
 
     /// Sends block r of `x` to rank r, and puts what comes from rank r into block r of `y`. Both have a block for each rank,

@@ -111,6 +111,21 @@ impl Place {
         ))
     }
 
+    /// The length of a block, of which a buffer of this length has one for each rank.
+    fn block_len(self, operation: &'static str, len: usize) -> Result<usize> {
+        if len.is_multiple_of(self.world) {
+            return Ok(len / self.world);
+        }
+        let world = self.world;
+        Err(self.error(operation, format!("{len} elements cannot be divided among {world} ranks")))
+    }
+
+    /// This rank's block of memory that has one for each.
+    fn own_block(self, whole: Memory) -> Memory {
+        let bytes = whole.bytes / self.world;
+        Memory { address: whole.address + (self.rank * bytes) as u64, bytes }
+    }
+
     /// Fails if the root has not passed what only the root needs.
     fn check_given<S>(
         self,
@@ -184,6 +199,13 @@ impl Place {
         Ok(Making::new::<T>("all_gather", Kind::AllGather, x.len()).reads(&x).writes(&y).done())
     }
 
+    pub fn all_gather_in_place<'a, T: DeviceCopy>(self, y: DeviceSliceMut<'a, T>) -> Result<Prepared<'a>> {
+        let len = self.block_len("all_gather", y.len())?;
+        let mut making = Making::new::<T>("all_gather", Kind::AllGather, len).writes(&y);
+        making.prepared.call.from = self.own_block(making.prepared.call.to);
+        Ok(making.done())
+    }
+
     pub fn reduce_scatter<'a, T: Element>(
         self,
         x: DeviceSlice<'a, T>,
@@ -195,17 +217,26 @@ impl Place {
         Ok(making.reads(&x).writes(&y).reduces(op).done())
     }
 
+    pub fn reduce_scatter_in_place<'a, T: Element>(
+        self,
+        y: DeviceSliceMut<'a, T>,
+        op: ReduceOp<T>,
+    ) -> Result<Prepared<'a>> {
+        let len = self.block_len("reduce_scatter", y.len())?;
+        let mut making = Making::new::<T>("reduce_scatter", Kind::ReduceScatter, len).writes(&y).reduces(op);
+        let call = &mut making.prepared.call;
+        (call.from, call.to) = (call.to, self.own_block(call.to));
+        Ok(making.done())
+    }
+
     pub fn all_to_all<'a, T: DeviceCopy>(
         self,
         x: DeviceSlice<'a, T>,
         y: DeviceSliceMut<'a, T>,
     ) -> Result<Prepared<'a>> {
         self.check_equal("all_to_all", x.len(), y.len())?;
-        if !x.len().is_multiple_of(self.world) {
-            let reason = format!("{} elements cannot be divided among {} ranks", x.len(), self.world);
-            return Err(self.error("all_to_all", reason));
-        }
-        let making = Making::new::<T>("all_to_all", Kind::AllToAll, x.len() / self.world);
+        let len = self.block_len("all_to_all", x.len())?;
+        let making = Making::new::<T>("all_to_all", Kind::AllToAll, len);
         Ok(making.reads(&x).writes(&y).done())
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::deadline;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
@@ -98,10 +99,7 @@ pub(super) struct Term {
 impl Term {
     pub fn new(timeout: Duration) -> Self {
         let start = Instant::now();
-        // A century is as good as for ever.
-        let deadline =
-            start.checked_add(timeout).unwrap_or_else(|| start + Duration::from_secs(100 * 366 * 86400));
-        Self { start, deadline }
+        Self { start, deadline: deadline::after(start, timeout) }
     }
 }
 

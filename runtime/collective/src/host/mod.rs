@@ -14,7 +14,7 @@ use warpsmith_core::Stream;
 use warpsmith_core::seam::BufferUse;
 
 use self::exchange::{Bytes, Message, Term, exchange, stopped};
-use crate::backend::{Backend, Batch, Call, Kind};
+use crate::backend::{Backend, Batch, Call, Kind, Places};
 use crate::element::{Operator, Reduction};
 use crate::error::Result;
 use crate::failure::Failure;
@@ -28,9 +28,8 @@ pub(crate) struct HostBackend(Arc<Ranks>);
 impl HostBackend {
     /// In checked mode ranks compare each operation before its data moves.
     pub fn new(mesh: Arc<Mesh>, is_checked: bool) -> Self {
-        let per_rank = vec![0; mesh.world()];
-        let sequences = Sequences { collective: 0, sent: per_rank.clone(), received: per_rank };
-        Self(Arc::new(Ranks { mesh, is_checked, sequences: Mutex::new(sequences) }))
+        let places = Mutex::new(Places::new(mesh.world()));
+        Self(Arc::new(Ranks { mesh, is_checked, places }))
     }
 }
 
@@ -72,21 +71,13 @@ impl Backend for HostBackend {
     }
 }
 
-/// The places of the next operations.
-#[derive(Debug)]
-struct Sequences {
-    collective: u64,
-    sent: Vec<u64>,
-    received: Vec<u64>,
-}
-
 /// What the operations of a communicator share.
 #[derive(Debug)]
 struct Ranks {
     mesh: Arc<Mesh>,
     is_checked: bool,
     /// Locked while a batch runs: two launches of a graph on two streams take turns.
-    sequences: Mutex<Sequences>,
+    places: Mutex<Places>,
 }
 
 /// What became of a task.
@@ -165,16 +156,11 @@ impl Ranks {
     /// Runs the calls of a batch: first those between two ranks, all at once, then the others, in their order.
     fn run(&self, batch: &Batch, numbers: &[u64]) -> Result<(), Box<(Fingerprint, Failure)>> {
         let recorder = &self.mesh.member.recorder;
-        let mut sequences = self.sequences.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut between, mut together) = (Vec::new(), Vec::new());
         for (call, number) in batch.calls.iter().zip(numbers) {
-            let place = match call.kind {
-                Kind::Send { to } => &mut sequences.sent[to],
-                Kind::Receive { from } => &mut sequences.received[from],
-                _ => &mut sequences.collective,
-            };
-            let operation = Arc::new(Fingerprint { sequence: *place, ..call.fingerprint.clone() });
-            *place += 1;
+            let sequence = places.next(call.kind);
+            let operation = Arc::new(Fingerprint { sequence, ..call.fingerprint.clone() });
             match operation.is_point_to_point() {
                 true => between.push((call, *number, operation)),
                 false => together.push((call, *number, operation)),

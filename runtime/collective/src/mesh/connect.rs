@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpsmith_core::Uuid;
 
-use super::hello::{Strangers, TOKEN, dial, token};
+use super::hello::{Strangers, TOKEN, dial};
 use super::member::Member;
 use super::process::Process;
 use super::wire::{Connection, Wire};
 use super::{Mesh, Stop};
+use crate::deadline;
 use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::launch::Launch;
 use crate::recorder::Recorder;
 use crate::rendezvous;
-use crate::store::{PrefixStore, Store};
+use crate::store::{PrefixStore, Store, Token};
 
 /// The key of a meeting with the reason why a rank gave up.
 const BROKEN: &str = "broken";
@@ -32,8 +33,6 @@ const BROKEN: &str = "broken";
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// The time between two looks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The time for a last word in the store, when the deadline may be past.
-const LAST_WORD: Duration = Duration::from_secs(1);
 /// The longest pause between two looks into the store.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -77,13 +76,13 @@ pub(crate) struct Meeting<'a> {
 
 /// Meets the other ranks. Returns the mesh and each rank's device.
 pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
-    let deadline = Instant::now() + meeting.timeout;
+    let deadline = deadline::within(meeting.timeout);
     let Meeting { name, launch, store, .. } = *meeting;
     let (rank, world) = (launch.rank, launch.world_size);
     if rank >= world {
         return Err(meeting.error("ranks are counted from 0, and each is less than the world size"));
     }
-    let (this, member) = (Process::this(), Member::new(rank, world, Recorder::new(meeting.recorded)));
+    let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(meeting.recorded)));
     if world == 1 {
         let id = format!("{name}#alone{}", member.number);
         let mesh = meeting.mesh(id, member, &[this], |_| Err(meeting.error("there is no other rank")))?;
@@ -116,7 +115,7 @@ impl Count {
     /// They have met once more. The first rank that says so counts.
     fn advance(&self, before: i64) -> Result<()> {
         let (before, after) = (before.to_string(), before.wrapping_add(1).to_string());
-        let last = Instant::now() + LAST_WORD;
+        let last = deadline::with_last_word(Instant::now());
         self.run.compare_set(&self.key, before.as_bytes(), after.as_bytes(), last).map(drop)
     }
 }
@@ -158,7 +157,7 @@ fn join(joining: Joining<'_>, id: String, member: Arc<Member>) -> Result<(Arc<Me
             Error::Init { reason, .. } => reason.clone(),
             other => other.to_string(),
         };
-        let (last, text) = (Instant::now() + LAST_WORD, format!("rank {rank}: {reason}"));
+        let (last, text) = (deadline::with_last_word(Instant::now()), format!("rank {rank}: {reason}"));
         // Who cannot read it, ends at the deadline.
         let _ = joining.met.store().set(BROKEN, text.as_bytes(), last);
     }
@@ -191,7 +190,7 @@ impl Joining<'_> {
             process: self.this.clone(),
             member: member.number,
             address: listener.local_addr().ok(),
-            token: token(),
+            token: Token::generate()?.secret().to_owned(),
             device: meeting.device.clone(),
         };
         let text = serde_json::to_vec(&card).unwrap_or_default();
@@ -223,7 +222,7 @@ impl Joining<'_> {
         }
         self.wait_for_all(&mesh, &cards)?;
         // All have read it.
-        let _ = self.met.store().delete(&card_key(rank), Instant::now() + LAST_WORD);
+        let _ = self.met.store().delete(&card_key(rank), deadline::with_last_word(Instant::now()));
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
     }
 
@@ -241,7 +240,7 @@ impl Joining<'_> {
             Stop::Failed(failure) => meeting.error(failure.to_string()),
             Stop::Deadline => late(),
         };
-        let init = Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
+        let init = Fingerprint::init();
         mesh.announce(&init, self.deadline).map_err(failed)?;
         for rank in mesh.others() {
             loop {
@@ -326,8 +325,9 @@ impl Joining<'_> {
         let (mut pause, mut looked) = (Duration::from_micros(500), Instant::now());
         loop {
             for rank in 0..world {
-                if cards[rank].is_none() && self.met.store().contains(&[&card_key(rank)], self.deadline)? {
-                    let text = self.met.store().get(&card_key(rank), self.deadline)?;
+                let (key, last) = (card_key(rank), deadline::with_last_word(self.deadline));
+                if cards[rank].is_none() && self.met.store().contains(&[&key], last)? {
+                    let text = self.met.store().get(&key, last)?;
                     let card = checked(meeting, rank, &text, known(&cards))?;
                     cards[rank] = Some(card);
                 }
@@ -338,7 +338,7 @@ impl Joining<'_> {
             }
             if looked.elapsed() > LOOK {
                 looked = Instant::now();
-                if self.count.read(self.deadline)? != self.number {
+                if self.count.read(deadline::with_last_word(self.deadline))? != self.number {
                     return Err(self.is_there_twice());
                 }
                 self.check_others(known(&cards))?;
@@ -355,8 +355,9 @@ impl Joining<'_> {
     /// Fails if a rank has given up, or has ended.
     fn check_others<'c>(&self, others: impl Iterator<Item = (usize, &'c Card)>) -> Result<()> {
         let (meeting, store) = (self.meeting, self.met.store());
-        if store.contains(&[BROKEN], self.deadline)? {
-            let text = store.get(BROKEN, self.deadline)?;
+        let last = deadline::with_last_word(self.deadline);
+        if store.contains(&[BROKEN], last)? {
+            let text = store.get(BROKEN, last)?;
             return Err(
                 meeting.error(format!("another rank has given up: {}", String::from_utf8_lossy(&text)))
             );
@@ -369,7 +370,7 @@ impl Joining<'_> {
                 return Err(ended(rank, card.process.to_string()));
             }
         }
-        match self.met.gone(self.deadline)?.first() {
+        match self.met.gone(last)?.first() {
             Some(&rank) => Err(ended(rank, "its process".to_owned())),
             None => Ok(()),
         }

@@ -1,27 +1,18 @@
 //! The first words on a connection: both ends show that they know the other's token.
 
+use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
-
-use super::process;
+use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"wsranks1";
-/// The bytes of a token.
-pub(super) const TOKEN: usize = 32;
+/// The bytes of a token: that of a store, in hexadecimal digits.
+pub(super) const TOKEN: usize = 64;
 const HELLO: usize = MAGIC.len() + TOKEN + 4;
 /// The time that a connection has to say who it is.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// The most connections that have not said who they are.
+/// The connections beyond the number of ranks that may not have said who they are.
 const MOST_STRANGERS: usize = 64;
-
-/// A new token.
-pub(super) fn token() -> String {
-    (0..TOKEN / 16).map(|_| format!("{:016x}", process::random())).collect()
-}
 
 /// What a rank says to one with this token.
 fn hello(token: &str, rank: usize) -> [u8; HELLO] {
@@ -54,70 +45,108 @@ pub(super) fn dial(
     Ok(socket)
 }
 
-/// Connections that have not said who they are.
+/// Connections that have not said who they are. Nothing waits for them: they are looked at in turn.
+///
+/// Where there are too many, the one that is silent for the longest gives way, so strangers cannot keep ranks out: a rank
+/// speaks at once.
 pub(super) struct Strangers {
     rank: usize,
-    tokens: Arc<Vec<String>>,
-    refused: Arc<AtomicUsize>,
-    waiting: Arc<AtomicUsize>,
-    sender: Sender<(usize, TcpStream)>,
-    known: Receiver<(usize, TcpStream)>,
+    /// Those of all ranks.
+    tokens: Vec<String>,
+    /// The first has come first.
+    waiting: VecDeque<Stranger>,
+    refused: usize,
+}
+
+struct Stranger {
+    socket: TcpStream,
+    said: [u8; HELLO],
+    read: usize,
+    since: Instant,
 }
 
 impl Strangers {
     /// For the listener of this rank; the tokens are those of all ranks.
     pub fn new(rank: usize, tokens: Vec<String>) -> Self {
-        let (sender, known) = channel();
-        let (tokens, refused, waiting) = (Arc::new(tokens), Arc::default(), Arc::default());
-        Self { rank, tokens, refused, waiting, sender, known }
+        Self { rank, tokens, waiting: VecDeque::new(), refused: 0 }
     }
 
     /// The number of connections that were refused.
     pub fn refused(&self) -> usize {
-        self.refused.load(Ordering::Relaxed)
+        self.refused
     }
 
     /// A rank that has connected, if there is one. Does not wait.
     pub fn accepted(&mut self, listener: &TcpListener) -> Option<(usize, TcpStream)> {
-        while let Ok((socket, _)) = listener.accept() {
-            if self.waiting.load(Ordering::Relaxed) >= MOST_STRANGERS {
-                self.refused.fetch_add(1, Ordering::Relaxed);
+        if let Some(known) = self.known() {
+            return Some(known);
+        }
+        let most = MOST_STRANGERS + self.tokens.len();
+        while self.waiting.len() > most {
+            self.waiting.pop_front();
+            self.refused += 1;
+        }
+        for _ in 0..most {
+            let Ok((socket, _)) = listener.accept() else { break };
+            match socket.set_nonblocking(true) {
+                Ok(()) => {
+                    let (said, read, since) = ([0; HELLO], 0, Instant::now());
+                    self.waiting.push_back(Stranger { socket, said, read, since });
+                }
+                Err(_) => self.refused += 1,
+            }
+        }
+        self.known()
+    }
+
+    /// The first that what it has said shows to be a rank. Those that cannot be one are refused.
+    fn known(&mut self) -> Option<(usize, TcpStream)> {
+        let mut at = 0;
+        while let Some(stranger) = self.waiting.get_mut(at) {
+            let read = stranger.read();
+            if matches!(read, Ok(false)) && stranger.since.elapsed() < HELLO_TIME {
+                at += 1;
                 continue;
             }
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            let (rank, tokens, sender) = (self.rank, Arc::clone(&self.tokens), self.sender.clone());
-            let (refused, waiting) = (Arc::clone(&self.refused), Arc::clone(&self.waiting));
-            // Without a thread the connection is closed, and its rank reports that.
-            let _ = std::thread::Builder::new().name("warpsmith-hello".to_owned()).spawn(move || {
-                match welcome(socket, rank, &tokens) {
-                    // The meeting may be over.
-                    Some(known) => drop(sender.send(known)),
-                    None => drop(refused.fetch_add(1, Ordering::Relaxed)),
-                }
-                waiting.fetch_sub(1, Ordering::Relaxed);
-            });
+            let stranger = self.waiting.remove(at)?;
+            match read.is_ok_and(|is_all| is_all).then(|| self.welcome(stranger)).flatten() {
+                Some(known) => return Some(known),
+                None => self.refused += 1,
+            }
         }
-        self.known.try_recv().ok()
+        None
+    }
+
+    /// Compares who has connected, and answers. `None` for who does not know the token.
+    fn welcome(&self, stranger: Stranger) -> Option<(usize, TcpStream)> {
+        let Stranger { mut socket, said, .. } = stranger;
+        let other = u32::from_le_bytes(*said.last_chunk()?) as usize;
+        // Every byte is compared, so that the time says nothing about how many are right.
+        let expected = hello(&self.tokens[self.rank], other);
+        let differing =
+            said.iter().zip(expected).fold(0, |differing, (said, expected)| differing | (said ^ expected));
+        if differing != 0 || other <= self.rank {
+            return None;
+        }
+        // It fits into what the system keeps for a new connection.
+        socket.write_all(&hello(self.tokens.get(other)?, self.rank)).ok()?;
+        socket.set_nonblocking(false).ok()?;
+        Some((other, socket))
     }
 }
 
-/// Reads who has connected, and answers. `None` for who does not know the token.
-fn welcome(mut socket: TcpStream, rank: usize, tokens: &[String]) -> Option<(usize, TcpStream)> {
-    socket.set_nonblocking(false).ok()?;
-    socket.set_read_timeout(Some(HELLO_TIME)).ok()?;
-    socket.set_write_timeout(Some(HELLO_TIME)).ok()?;
-    let mut said = [0; HELLO];
-    socket.read_exact(&mut said).ok()?;
-    let other =
-        u32::from_le_bytes([said[HELLO - 4], said[HELLO - 3], said[HELLO - 2], said[HELLO - 1]]) as usize;
-    // Every byte is compared, so that the time says nothing about how many are right.
-    let expected = hello(&tokens[rank], other);
-    let differing =
-        said.iter().zip(expected).fold(0, |differing, (said, expected)| differing | (said ^ expected));
-    if differing != 0 || other <= rank {
-        return None;
+impl Stranger {
+    /// Reads what has come. Whether that is all that it has to say; an error if it says no more.
+    fn read(&mut self) -> Result<bool> {
+        while self.read < HELLO {
+            match self.socket.read(&mut self.said[self.read..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(more) => self.read += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
-    socket.write_all(&hello(tokens.get(other)?, rank)).ok()?;
-    socket.set_read_timeout(None).ok()?;
-    Some((other, socket))
 }

@@ -160,20 +160,25 @@ impl Mesh {
         self.failure_within(ANSWER_TIME).unwrap_or(failure)
     }
 
-    /// How far a rank has come; `None` if it does not answer.
-    pub fn ask(&self, rank: usize) -> Option<Progress> {
-        match &self.wires[rank] {
+    /// How far these ranks have come, which are asked at the same time; `None` for one that does not answer.
+    pub fn ask(&self, ranks: &[usize]) -> Vec<Option<Progress>> {
+        let deadline = Instant::now() + ANSWER_TIME;
+        ranks.iter().for_each(|rank| self.member.state().peers[*rank].answer = None);
+        let is_asked = |rank: &&usize| match &self.wires[**rank] {
+            Wire::Memory(_) => false,
+            Wire::Socket(connection) => connection.send_now(&Frame::Ask),
+        };
+        let asked: Vec<usize> = ranks.iter().filter(is_asked).copied().collect();
+        // What has come by a failure or the deadline counts too.
+        let _ = self.member.wait(deadline, |state| {
+            let is_heard = |rank: &usize| state.peers[*rank].answer.is_some() || state.peers[*rank].left;
+            asked.iter().all(is_heard).then_some(())
+        });
+        let answer = |rank: &usize| match &self.wires[*rank] {
             Wire::Memory(member) => Some(member.recorder.progress()),
-            Wire::Socket(connection) => {
-                let deadline = Instant::now() + ANSWER_TIME;
-                self.member.state().peers[rank].answer = None;
-                connection.send(&Frame::Ask, deadline, || true).ok()?;
-                self.member
-                    .wait(deadline, |state| state.peers[rank].answer.take())
-                    .ok()
-                    .map(|progress| *progress)
-            }
-        }
+            Wire::Socket(_) => self.member.state().peers[*rank].answer.take().map(|progress| *progress),
+        };
+        ranks.iter().map(answer).collect()
     }
 
     /// Sends what this rank is about to run, and compares it with what all others are.
@@ -212,32 +217,34 @@ impl Mesh {
     /// This rank has waited for these others in vain: asks them why.
     pub fn timed_out(&self, operation: &Fingerprint, waited: Duration, silent: &[usize]) -> Failure {
         let mut peers = Vec::with_capacity(silent.len());
-        let mut asked = silent.to_vec();
-        let mut next = 0;
-        // Ranks that run the operation too wait for another.
         let mut are_there = true;
-        while let Some(&rank) = asked.get(next) {
-            next += 1;
-            let progress = self.ask(rank);
+        let rest: Vec<usize> = self.others().filter(|other| !silent.contains(other)).collect();
+        for (ranks, is_rest) in [(silent, false), (&rest[..], true)] {
+            // Silent ranks that run the operation too wait for another.
+            if is_rest && (!are_there || operation.is_point_to_point()) {
+                break;
+            }
+            let answers = self.ask(ranks);
             if let Some(failure) = self.member.failure() {
                 return failure;
             }
-            let theirs = progress.iter().flat_map(|progress| &progress.running);
-            let other = theirs.clone().find(|theirs| {
-                !operation.is_point_to_point() && !theirs.is_point_to_point() && !theirs.matches(operation)
-            });
-            if let Some(other) = other {
-                return self.mismatch(operation, rank, other.clone());
-            }
-            let is_there = theirs.clone().any(|theirs| theirs.matches(operation));
-            are_there &= is_there;
-            if is_there && !silent.contains(&rank) {
-                continue;
-            }
-            let said = progress.map_or("does not answer".to_owned(), |progress| progress.to_string());
-            peers.push((rank, format!("({}) {said}", self.identities[rank])));
-            if are_there && next == silent.len() && !operation.is_point_to_point() {
-                asked.extend(self.others().filter(|other| !silent.contains(other)));
+            for (&rank, progress) in ranks.iter().zip(answers) {
+                let theirs = progress.iter().flat_map(|progress| &progress.running);
+                let other = theirs.clone().find(|theirs| {
+                    !operation.is_point_to_point()
+                        && !theirs.is_point_to_point()
+                        && !theirs.matches(operation)
+                });
+                if let Some(other) = other {
+                    return self.mismatch(operation, rank, other.clone());
+                }
+                let is_there = theirs.clone().any(|theirs| theirs.matches(operation));
+                are_there &= is_there;
+                if is_there && is_rest {
+                    continue;
+                }
+                let said = progress.map_or("does not answer".to_owned(), |progress| progress.to_string());
+                peers.push((rank, format!("({}) {said}", self.identities[rank])));
             }
         }
         let (rank, operation) = (self.rank(), Box::new(operation.clone()));

@@ -1,13 +1,13 @@
 //! [`Process`]: which process a rank is, and whether it still lives.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::machine;
+use crate::store::Token;
 
 /// A process of any host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,8 +19,8 @@ pub(super) struct Process {
     pid: u32,
     /// When it was started, in ticks since the boot: another process may get the number.
     started: u64,
-    /// A number of its own.
-    nonce: u64,
+    /// Random: no other process has it, whatever its host says of the rest.
+    nonce: String,
 }
 
 /// The state and the start time of a process of this place; `None` if there is none. Linux alone tells.
@@ -31,23 +31,25 @@ fn stat(pid: &str) -> Option<(char, u64)> {
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
 }
 
-/// 64 bits that others cannot guess.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
-}
-
 impl Process {
     /// This one.
-    pub fn this() -> Self {
-        static NONCE: OnceLock<u64> = OnceLock::new();
+    pub fn this() -> Result<Self> {
+        static NONCE: OnceLock<String> = OnceLock::new();
+        let nonce = match NONCE.get() {
+            Some(nonce) => nonce,
+            None => {
+                let new = Token::generate()?;
+                NONCE.get_or_init(|| new.secret().to_owned())
+            }
+        };
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        Self {
+        Ok(Self {
             host: machine::name().to_owned(),
             place: format!("{} {}", machine::identity(), namespace.display()),
             pid: std::process::id(),
             started: stat("self").map_or(0, |(_, started)| started),
-            nonce: *NONCE.get_or_init(random),
-        }
+            nonce: nonce.clone(),
+        })
     }
 
     /// Whether both have the same host, by its name.
@@ -80,7 +82,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn an_ended_process_is_known_before_its_parent_waits() {
-        let this = Process::this();
+        let this = Process::this().expect("random numbers");
         assert!(!this.has_ended(&this));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
         let started = stat(&child.id().to_string()).expect("it lives").1;

@@ -2,14 +2,18 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::frame::Frame;
 use super::member::Member;
+use crate::keepalive;
 
 /// How often a write that makes no progress looks whether to go on.
 pub(super) const WRITE_POLL: Duration = Duration::from_millis(100);
+
+/// How long [`Connection::send_now`] waits for room at most, for each of two reasons.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// The way to another rank, or to the rank itself.
 #[derive(Debug)]
@@ -40,6 +44,7 @@ impl Connection {
     /// Errors when the system has no more handles.
     pub fn new(socket: TcpStream) -> std::io::Result<Self> {
         socket.set_nodelay(true)?;
+        keepalive::watch(&socket);
         socket.set_write_timeout(Some(WRITE_POLL))?;
         Ok(Self { writer: Mutex::new(socket.try_clone()?), socket })
     }
@@ -66,6 +71,39 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Writes a short frame if the other process, or the threads that write to it, leave room for it within a moment.
+    /// Returns whether it was sent.
+    pub fn send_now(&self, frame: &Frame) -> bool {
+        let end = Instant::now() + MOMENT;
+        let mut writer = loop {
+            match self.writer.try_lock() {
+                Ok(writer) => break writer,
+                Err(TryLockError::Poisoned(writer)) => break writer.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() >= end => return false,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(MOMENT / 10),
+            }
+        };
+        let bytes = frame.encode();
+        let _ = writer.set_write_timeout(Some(MOMENT));
+        let written = loop {
+            match writer.write(&bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                written => break written,
+            }
+        };
+        let _ = writer.set_write_timeout(Some(WRITE_POLL));
+        match written {
+            Ok(written) if written == bytes.len() => true,
+            Ok(0) | Err(_) => false,
+            Ok(_) => {
+                // A frame that was written in part breaks the connection.
+                drop(writer);
+                self.close();
+                false
+            }
+        }
     }
 
     /// Sends the last frame if that takes next to no time, and ends the connection for writing.

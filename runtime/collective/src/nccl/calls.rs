@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use super::sys::{self, BYTES, Comm, CudaStream, Nccl, SCALAR_ON_HOST, Status, status};
 use crate::backend::{Call, Kind, Memory};
-use crate::element::Reduction;
+use crate::element::{Operator, Reduction};
 
 /// A call that did not succeed, by NCCL's name.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,25 @@ fn at(memory: Memory, offset: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut((memory.address as usize).wrapping_add(offset))
 }
 
+/// A call, or two that do the same. A communicator of one rank multiplies in blocks, `min(32, ⌈bytes / 16 KiB⌉)` of them, and up to
+/// NCCL 2.28 leaves out the last elements where their number is not a multiple of that (`onerank.cu`).
+fn divided_for_one_rank(call: &Call) -> Vec<Call> {
+    const BLOCK: usize = 16 << 10;
+    let multiplies = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
+    let bytes = call.from.bytes;
+    let whole = bytes - bytes % BLOCK;
+    if !multiplies || whole == 0 || whole == bytes {
+        return vec![call.clone()];
+    }
+    let part = |from: usize, to: usize| {
+        let of = |memory: Memory| Memory { address: memory.address + from as u64, bytes: to - from };
+        let mut part = Call { from: of(call.from), to: of(call.to), ..call.clone() };
+        part.fingerprint.count = call.fingerprint.count * (to - from) as u64 / bytes as u64;
+        part
+    };
+    vec![part(0, whole), part(whole, bytes)]
+}
+
 impl Target<'_> {
     /// Enqueues the calls, as one group if they are several. Returns whether NCCL has done so, or goes on with it in the
     /// background. The operators that it had to make are to be [destroyed](Self::destroy) when it has.
@@ -48,6 +67,13 @@ impl Target<'_> {
     /// # Safety
     /// The communicator is ready and no other thread uses it; the calls' memory is valid until the stream has run them.
     pub unsafe fn enqueue(&self, calls: &[Call], operators: &mut Vec<c_int>) -> Result<Status, Refused> {
+        let divided: Vec<Call>;
+        let calls = if self.world == 1 {
+            divided = calls.iter().flat_map(divided_for_one_rank).collect();
+            &divided
+        } else {
+            calls
+        };
         let mut ready = Vec::with_capacity(calls.len());
         for call in calls {
             ready.push(match &call.reduction {

@@ -255,7 +255,15 @@ impl Op {
             .ok()
             .and_then(|index: usize| locked(&comm.factors).get(index).copied())
         {
-            let scaled: Vec<f64> = decode(self.data_type, &bytes).iter().map(|x| x * factor).collect();
+            let mut scaled = decode(self.data_type, &bytes);
+            // As NCCL's kernel for one rank, which leaves out the last elements where its blocks are unequal.
+            let (blocks, pack) =
+                (bytes.len().div_ceil(16 << 10).clamp(1, 32), 16 / element_bytes(self.data_type));
+            let reached = match comm.world {
+                1 => blocks * (scaled.len() / blocks).next_multiple_of(pack),
+                _ => scaled.len(),
+            };
+            scaled.iter_mut().take(reached).for_each(|x| *x *= factor);
             bytes = encode(self.data_type, &scaled);
         }
         match self.name {

@@ -11,11 +11,14 @@ mod fake;
 mod library;
 mod owner;
 mod rank;
+#[cfg(test)]
+#[path = "../../tests/ranks/support.rs"]
+#[expect(dead_code, reason = "the tests of the crate use the rest")]
+mod support;
 mod sys;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +33,7 @@ use self::rank::{Ending, Rank};
 pub(crate) use self::sys::Nccl;
 use self::sys::UniqueId;
 use crate::backend::{Backend, Batch};
+use crate::deadline;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
@@ -65,7 +69,7 @@ impl NcclBackend {
         let scratch = DeviceBuffer::zeros(stream, 1).inspect_err(|error| {
             mesh.fail(init_failed(mesh, error));
         })?;
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline::within(timeout);
         let id = exchange_id(making, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
         let raw = connect(making, id, deadline).map_err(|failure| failed(mesh.fail(failure)))?;
         let rank = Rank::new(nccl, Arc::clone(mesh), raw, scratch, is_checked);
@@ -84,12 +88,12 @@ impl NcclBackend {
     }
 }
 
-fn init() -> Fingerprint {
-    Fingerprint::new("init", Cow::Borrowed(""), 0)
-}
-
 fn init_failed(mesh: &Mesh, reason: &dyn std::fmt::Display) -> Failure {
-    Failure::NotRun { rank: mesh.rank(), operation: Box::new(init()), reason: reason.to_string() }
+    Failure::NotRun {
+        rank: mesh.rank(),
+        operation: Box::new(Fingerprint::init()),
+        reason: reason.to_string(),
+    }
 }
 
 /// What NCCL's refusal of a call means while there is no [`Rank`].
@@ -111,7 +115,7 @@ fn exchange_id(making: Making<'_>, deadline: Instant) -> Result<UniqueId, Failur
         // SAFETY: the pointer is to a local variable.
         let made = checked("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&mut id) });
         made.map_err(|why| refused(making, why, std::ptr::null_mut()))?;
-        let operation = Arc::new(init());
+        let operation = Arc::new(Fingerprint::init());
         for other in mesh.others() {
             let begin = Some((Arc::clone(&operation), id.0.len() as u64));
             let frame = Frame::Part(Lane::Collective, Part { begin, data: id.0.to_vec() });

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::comm::NotReady;
 use super::rank::{Ending, Rank, Running};
+use crate::deadline;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
@@ -122,7 +123,7 @@ fn abort(rank: &Rank) {
 fn finish(rank: &Rank, time: Duration) {
     let Some(raw) = rank.take_raw(RETURN_TIME) else { return };
     let comm = raw.get();
-    let deadline = Instant::now() + time;
+    let deadline = deadline::within(time);
     if let Err((raw, why)) = raw.finish(&rank.mesh, deadline) {
         let failure = match why {
             NotReady::Failed(failure) => failure,

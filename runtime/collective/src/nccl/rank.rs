@@ -13,7 +13,8 @@ use warpsmith_core::{Device, DeviceBuffer};
 use super::calls::{Refused, Target};
 use super::comm::{NotReady, RawComm};
 use super::sys::{Comm, Nccl, status};
-use crate::backend::{Batch, Call, Kind};
+use crate::backend::{Batch, Call, Places};
+use crate::deadline;
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
@@ -40,9 +41,7 @@ struct Outstanding {
 struct Queue {
     outstanding: VecDeque<Outstanding>,
     spare: Vec<EventHandle>,
-    collective: u64,
-    sent: Vec<u64>,
-    received: Vec<u64>,
+    places: Places,
 }
 
 /// What is to become of the communicator.
@@ -104,14 +103,8 @@ impl Rank {
         scratch: DeviceBuffer<u8>,
         is_checked: bool,
     ) -> Arc<Self> {
-        let per_rank = vec![0; mesh.world()];
-        let queue = Queue {
-            outstanding: VecDeque::new(),
-            spare: Vec::new(),
-            collective: 0,
-            sent: per_rank.clone(),
-            received: per_rank,
-        };
+        let places = Places::new(mesh.world());
+        let queue = Queue { outstanding: VecDeque::new(), spare: Vec::new(), places };
         Arc::new(Self {
             nccl,
             mesh,
@@ -140,7 +133,7 @@ impl Rank {
         if !batch.is_captured {
             let mut queue = locked(&self.queue);
             for call in &mut batch.calls {
-                call.fingerprint.sequence = queue.next_place(call.kind);
+                call.fingerprint.sequence = queue.places.next(call.kind);
                 number.get_or_insert(recorder.enqueued(&call.fingerprint));
             }
         }
@@ -184,7 +177,7 @@ impl Rank {
         started: Instant,
     ) -> Result<Option<(EventHandle, EventHandle)>, Failure> {
         let first = &batch.calls[0].fingerprint;
-        let deadline = started.checked_add(batch.timeout).unwrap_or(started + Duration::from_secs(1 << 30));
+        let deadline = deadline::after(started, batch.timeout);
         let timed_out = || self.mesh.timed_out(first, started.elapsed(), &self.peers(&batch.calls));
         if self.is_checked {
             for call in batch.calls.iter().filter(|call| !call.fingerprint.is_point_to_point()) {
@@ -392,18 +385,6 @@ impl Rank {
     }
 }
 
-impl Queue {
-    fn next_place(&mut self, kind: Kind) -> u64 {
-        let place = match kind {
-            Kind::Send { to } => &mut self.sent[to],
-            Kind::Receive { from } => &mut self.received[from],
-            _ => &mut self.collective,
-        };
-        *place += 1;
-        *place - 1
-    }
-}
-
 impl Progress for Rank {
     fn advance(&self) {
         // A failure is the owner's to report, which looks too.
@@ -448,8 +429,7 @@ pub(super) fn failure_of(
         Ok(asked.map(drop)?)
     });
     if let Err(fault) = asked {
-        let init = || Fingerprint::new("init", std::borrow::Cow::Borrowed(""), 0);
-        let operation = Box::new(operation.cloned().unwrap_or_else(init));
+        let operation = Box::new(operation.cloned().unwrap_or_else(Fingerprint::init));
         return Failure::NotRun { rank, operation, reason: fault.to_string() };
     }
     if !matches!(refused.status, status::INVALID_ARGUMENT | status::INVALID_USAGE) {

@@ -4,22 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpsmith_core::driver::emulated::EmulatedDriver;
-use warpsmith_core::driver::{Fault, FaultKind};
 use warpsmith_core::graph::{Capture, CaptureMode};
-use warpsmith_core::{Device, DeviceBuffer, Stream};
+use warpsmith_core::{DeviceBuffer, Stream};
 
 use super::fake::{Script, old_table, table};
+use super::support::{failure, fault, on_streams, streams_of};
 use super::sys::{Nccl, status};
 use crate::element::ReduceOp;
 use crate::store::MemoryStore;
 use crate::{Communicator, CommunicatorOptions, Error, Failure, Launch, Store};
 
 const LONG: Duration = Duration::from_secs(60);
-
-fn streams(driver: &Arc<EmulatedDriver>, world: usize) -> Vec<Stream> {
-    let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
-    (0..world as u32).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect()
-}
 
 fn driver(world: usize) -> Arc<EmulatedDriver> {
     EmulatedDriver::builder().devices(world as u32).build()
@@ -31,39 +26,10 @@ fn options(name: &str, nccl: Nccl) -> CommunicatorOptions {
     options
 }
 
-/// Calls a function for each rank, on a thread of its own.
-fn on_ranks<R: Send>(
-    streams: &[Stream],
-    options: &CommunicatorOptions,
-    work: impl Fn(Communicator) -> R + Sync,
-) -> Vec<R> {
-    let ranks = Communicator::init_all(streams, options).expect("ranks meet");
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| work(rank))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    })
-}
-
 /// A script for as many ranks, which is played under the name.
 fn play(name: &str, world: usize, script: Script) -> (Arc<Script>, Vec<Stream>) {
-    let streams = streams(&driver(world), world);
+    let streams = streams_of(&driver(world), world);
     (Script { streams: streams.clone(), ..script }.play(name), streams)
-}
-
-/// A kernel's fault.
-fn fault() -> Fault {
-    let message = "index out of bounds".to_owned();
-    let (location, kernel, block, thread) = (None, None, None, None);
-    Fault { kind: FaultKind::Panic, message, location, kernel, block, thread }
-}
-
-#[track_caller]
-fn failure<T>(result: Result<T, Error>) -> Failure {
-    match result {
-        Err(Error::Communicator(error)) => error.failure,
-        Err(other) => panic!("another error: {other}"),
-        Ok(_) => panic!("no error"),
-    }
 }
 
 /// All operations once; the results of this rank.
@@ -85,6 +51,9 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     let (x, mut y) = (of(&blocks), zeros(1));
     drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
     results.push(y.to_host().expect("y"));
+    let mut x = of(&blocks);
+    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    results.push(x.to_host().expect("x")[rank..rank + 1].to_vec());
     let (x, mut y) = (of(&own), zeros(2));
     drop(ranks.reduce(&x, Some(y.as_mut_slice()), ReduceOp::Sum, 1).expect("enqueued"));
     results.push(y.to_host().expect("y"));
@@ -93,6 +62,10 @@ fn all_operations(ranks: &mut Communicator) -> Vec<Vec<f32>> {
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&own), zeros(2 * world));
     drop(ranks.all_gather(&x, &mut y).expect("enqueued"));
+    results.push(y.to_host().expect("y"));
+    let mut y = zeros(2 * world);
+    y.slice_mut(2 * rank..2 * rank + 2).copy_from(&x).expect("the own block");
+    drop(ranks.all_gather_in_place(&mut y).expect("enqueued"));
     results.push(y.to_host().expect("y"));
     let (x, mut y) = (of(&blocks), zeros(world));
     drop(ranks.all_to_all(&x, &mut y).expect("enqueued"));
@@ -127,8 +100,10 @@ fn expected(rank: usize) -> Vec<Vec<f32>> {
         vec![2.0, 10.0],
         vec![8.0, 30.0],
         vec![30.0 + 3.0 * r],
+        vec![30.0 + 3.0 * r],
         at(1, vec![6.0, 30.0]),
         vec![2.0, 10.0],
+        vec![1.0, 10.0, 2.0, 10.0, 3.0, 10.0],
         vec![1.0, 10.0, 2.0, 10.0, 3.0, 10.0],
         vec![r, 10.0 + r, 20.0 + r],
         at(2, vec![1.0, 10.0, 2.0, 10.0, 3.0, 10.0]),
@@ -145,7 +120,7 @@ fn all_operations_give_their_results() {
             3,
             Script { init_polls: 30, connect_polls: 20, finalize_polls: 20, ..Script::default() },
         );
-        let results = on_ranks(&streams, &options(name, nccl.clone()), |mut ranks| {
+        let results = on_streams(&streams, &options(name, nccl.clone()), |mut ranks| {
             let results = all_operations(&mut ranks);
             ranks.finish().expect("the end in common");
             results
@@ -171,7 +146,7 @@ fn all_operations_give_their_results() {
 fn arguments_are_those_of_nccl() {
     let name = "arguments";
     let (script, streams) = play(name, 2, Script::default());
-    on_ranks(&streams, &options(name, table()), |mut ranks| {
+    on_streams(&streams, &options(name, table()), |mut ranks| {
         let stream = ranks.stream().clone();
         let x = DeviceBuffer::from_host(&stream, &[1u16; 6]).expect("x");
         let mut y = DeviceBuffer::<u16>::zeros(&stream, 12).expect("y");
@@ -250,7 +225,7 @@ fn different_versions_are_named() {
 
 #[test]
 fn emulated_devices_are_refused() {
-    let streams = streams(&driver(2), 2);
+    let streams = streams_of(&driver(2), 2);
     let mut options = CommunicatorOptions::new();
     options.backend = crate::BackendChoice::Nccl;
     let text = Communicator::init_all(&streams, &options).expect_err("no GPU").to_string();
@@ -262,7 +237,7 @@ fn an_error_in_the_background_ends_all_ranks() {
     let name = "background";
     let background = Some((1, 2, status::INTERNAL));
     let (script, streams) = play(name, 2, Script { background, ..Script::default() });
-    let failures = on_ranks(&streams, &options(name, table()), |mut ranks| {
+    let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         // Rank 0 waits for one that never comes, and learns of the error of rank 1.
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
@@ -285,7 +260,7 @@ fn a_refused_call_in_a_group_ends_all_ranks() {
     let name = "group";
     let refused = Some(("ncclSend", status::INVALID_USAGE));
     let (script, streams) = play(name, 2, Script { refused, ..Script::default() });
-    let failures = on_ranks(&streams, &options(name, table()), |mut ranks| {
+    let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         let stream = ranks.stream().clone();
         let mut y = DeviceBuffer::<f32>::zeros(&stream, 4).expect("y");
         let x = DeviceBuffer::<f32>::zeros(&stream, 4).expect("x");
@@ -309,7 +284,7 @@ fn a_timeout_names_who_is_missing_and_aborts() {
     let name = "timeout";
     let (script, streams) = play(name, 3, Script { connect_polls: 5, ..Script::default() });
     let options = options(name, table()).timeout(Duration::from_millis(500));
-    let sums = on_ranks(&streams, &options, |mut ranks| {
+    let sums = on_streams(&streams, &options, |mut ranks| {
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 8]).expect("x");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
@@ -342,7 +317,7 @@ fn different_operations_are_named_at_the_deadline() {
     let name = "mismatch";
     let (script, streams) = play(name, 2, Script::default());
     let options = options(name, table()).timeout(Duration::from_millis(500));
-    let failures = on_ranks(&streams, &options, |mut ranks| {
+    let failures = on_streams(&streams, &options, |mut ranks| {
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 8 + ranks.rank()).expect("x");
         let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
         failure(work.wait(LONG))
@@ -357,7 +332,7 @@ fn different_operations_are_named_at_the_deadline() {
 fn checked_mode_names_them_before_the_call() {
     let name = "checked";
     let (script, streams) = play(name, 2, Script::default());
-    on_ranks(&streams, &options(name, table()).checked(true), |mut ranks| {
+    on_streams(&streams, &options(name, table()).checked(true), |mut ranks| {
         let root = ranks.rank();
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 8).expect("x");
         let failure = failure(ranks.broadcast(&mut x, root));
@@ -376,7 +351,7 @@ fn an_abort_that_hangs_is_not_waited_for() {
     let (script, streams) =
         play(name, 2, Script { abort_takes: Duration::from_secs(3), ..Script::default() });
     let begun = Instant::now();
-    on_ranks(&streams, &options(name, table()), |mut ranks| {
+    on_streams(&streams, &options(name, table()), |mut ranks| {
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = ranks.recv(&mut y, 1 - ranks.rank());
         ranks.abort();
@@ -392,10 +367,10 @@ fn an_abort_that_hangs_is_not_waited_for() {
 fn a_fault_of_the_device_comes_first() {
     let name = "fault";
     let driver = driver(2);
-    let streams = streams(&driver, 2);
+    let streams = streams_of(&driver, 2);
     let background = Some((0, 2, status::CUDA));
     let script = Script { streams: streams.clone(), background, ..Script::default() }.play(name);
-    let failures = on_ranks(&streams, &options(name, table()), |mut ranks| {
+    let failures = on_streams(&streams, &options(name, table()), |mut ranks| {
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 4).expect("y");
         let work = ranks.recv(&mut y, 1 - ranks.rank());
@@ -413,7 +388,7 @@ fn a_fault_of_the_device_comes_first() {
 fn a_refused_call_on_a_stopped_device_names_the_fault() {
     let name = "stopped";
     let driver = driver(1);
-    let streams = streams(&driver, 1);
+    let streams = streams_of(&driver, 1);
     let (refused, stopped) = (Some(("ncclAllReduce", status::CUDA)), Some((driver, fault())));
     let script = Script { streams: streams.clone(), refused, stopped, ..Script::default() }.play(name);
     let mut ranks = Communicator::init_all(&streams, &options(name, table()))
@@ -422,7 +397,7 @@ fn a_refused_call_on_a_stopped_device_names_the_fault() {
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let failure = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum));
     assert!(matches!(failure, Failure::NotRun { rank: 0, .. }), "{failure}");
-    assert!(failure.to_string().contains("index out of bounds"), "{failure}");
+    assert!(failure.to_string().contains("planted"), "{failure}");
     script.check();
 }
 
@@ -430,7 +405,7 @@ fn a_refused_call_on_a_stopped_device_names_the_fault() {
 fn a_dropped_communicator_lets_its_operations_end() {
     let name = "dropped";
     let (script, streams) = play(name, 2, Script::default());
-    let sums = on_ranks(&streams, &options(name, table()), |mut ranks| {
+    let sums = on_streams(&streams, &options(name, table()), |mut ranks| {
         let mut x = DeviceBuffer::from_host(ranks.stream(), &[2.0f32; 3]).expect("x");
         let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
         if ranks.rank() == 0 {
@@ -460,6 +435,21 @@ fn captures_need_a_process_for_each_device() {
         "{refused}"
     );
     drop(capture.end());
+    script.check();
+}
+
+#[test]
+fn one_rank_multiplies_all_elements() {
+    let name = "multiplied";
+    let (script, streams) = play(name, 1, Script::default());
+    let options = options(name, table());
+    let mut ranks = Communicator::init_all(&streams, &options).expect("a communicator of one rank").remove(0);
+    for len in [1usize, 4096, 4097, 20_001] {
+        let mut x = DeviceBuffer::from_host(&streams[0], &vec![1.5f32; len]).expect("x");
+        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(2.0)).expect("enqueued"));
+        assert_eq!(x.to_host().expect("x"), vec![3.0; len]);
+    }
+    ranks.finish().expect("the end");
     script.check();
 }
 

@@ -39,6 +39,7 @@ use warpsmith_core::Uuid;
 
 pub use self::member::Member;
 pub use self::run_store::RunStore;
+use crate::deadline;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
 pub use crate::rendezvous_error::{Place, RendezvousError};
@@ -94,7 +95,8 @@ pub fn meet(
         Err(error) => {
             if matches!(&error, Error::Rendezvous(why) if why.is_news()) {
                 // The others see it at their own deadline if the store cannot be reached.
-                let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), deadline);
+                let last = deadline::with_last_word(deadline);
+                let _ = store.compare_set(FAILED, b"", error.to_string().as_bytes(), last);
             }
             if launch.rank == 0 && is_served_by_rank_0(launch) {
                 // The store ends with this process: the others look once more before.
@@ -168,23 +170,20 @@ fn gather(launch: &Launch, run: &PrefixStore, store: &PrefixStore, deadline: Ins
         (0..world_size.div_ceil(CHUNK)).map(|chunk| format!("{MEMBERS}/{chunk}")).collect();
     let keys = if launch.rank == 0 { (0..world_size).map(rank_key).collect() } else { chunks.clone() };
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-    match (Watch { run, group: Some(store) }).wait(&names, deadline - report)? {
+    match wait(run, store, &names, deadline - report)? {
         Waited::Set => {}
         Waited::Gone(rank) => {
-            let key = rank_key(rank);
-            let place = if store.contains(&[&key], deadline)? {
-                Some(member(store, &key, deadline)?.place)
-            } else {
-                None
-            };
+            let (key, last) = (rank_key(rank), deadline::with_last_word(deadline));
+            let place =
+                if store.contains(&[&key], last)? { Some(member(store, &key, last)?.place) } else { None };
             return Err(RendezvousError::RankGone { rank, place }.into());
         }
         Waited::Late => {
             if launch.rank > 0 {
                 // Rank 0 finds out for all, if it is there.
-                await_refusal(store, deadline - report / 2)?;
+                await_refusal(store, (deadline - report / 2).max(Instant::now() + LOOK))?;
             }
-            return Err(missing(world_size, store, left, deadline));
+            return Err(missing(world_size, store, left, deadline::with_last_word(deadline)));
         }
     }
     let mut members = Vec::new();
@@ -266,39 +265,26 @@ enum Waited {
     Gone(usize),
 }
 
-/// Waits for keys while looking whether a rank has ended.
-struct Watch<'a> {
-    run: &'a PrefixStore,
-    /// Where a rank says what does not fit.
-    group: Option<&'a PrefixStore>,
-}
-
-impl<'a> Watch<'a> {
-    fn new(run: &'a PrefixStore) -> Self {
-        Self { run, group: None }
-    }
-
-    fn wait(&self, keys: &[&str], deadline: Instant) -> Result<Waited> {
-        let store = self.group.unwrap_or(self.run);
-        loop {
-            let until = deadline.min(Instant::now() + LOOK);
-            match store.wait(keys, until) {
-                Ok(()) => return Ok(Waited::Set),
-                Err(Error::StoreTimeout { .. }) => {}
-                Err(error) => return Err(error),
+/// Waits for keys of a group, while looking whether a rank has found what does not fit, or has ended.
+fn wait(run: &PrefixStore, group: &PrefixStore, keys: &[&str], deadline: Instant) -> Result<Waited> {
+    loop {
+        match group.wait(keys, deadline.min(Instant::now() + LOOK)) {
+            Ok(()) => return Ok(Waited::Set),
+            // A wait that begins at the deadline fails as if the store were silent.
+            Err(error) if !matches!(error, Error::StoreTimeout { .. }) && Instant::now() < deadline => {
+                return Err(error);
             }
-            let until = deadline.max(Instant::now() + LOOK);
-            if let Some(group) = self.group
-                && group.contains(&[FAILED], until)?
-            {
-                await_refusal(group, until)?;
-            }
-            if let Some(&rank) = gone(self.run, until)?.first() {
-                return Ok(Waited::Gone(rank));
-            }
-            if Instant::now() >= deadline {
-                return Ok(Waited::Late);
-            }
+            Err(_) => {}
+        }
+        let last = deadline::with_last_word(deadline);
+        if group.contains(&[FAILED], last)? {
+            await_refusal(group, last)?;
+        }
+        if let Some(&rank) = gone(run, last)?.first() {
+            return Ok(Waited::Gone(rank));
+        }
+        if Instant::now() >= deadline {
+            return Ok(Waited::Late);
         }
     }
 }

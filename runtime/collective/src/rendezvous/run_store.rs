@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{FINISHED, GONE, Waited, Watch};
+use super::{FINISHED, GONE, LOOK, gone};
+use crate::deadline;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
 use crate::store::{
@@ -99,19 +100,38 @@ impl RunStore {
                 source,
             })?;
         }
-        let others = self.launch.world_size - 1;
         match (&self.server, self.launch.rank) {
-            (Some(_), _) if others > 0 => {
-                let keys: Vec<String> = (1..=others).map(|rank| format!("{FINISHED}/{rank}")).collect();
-                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                match Watch::new(&run).wait(&keys, deadline)? {
-                    // Who has ended needs the store no more.
-                    Waited::Set | Waited::Gone(_) => Ok(()),
-                    Waited::Late => Err(Error::StoreTimeout { key: keys.join("`, `") }),
-                }
-            }
+            (Some(_), _) => wait_for_others(&run, self.launch.world_size, deadline),
             (None, rank) if rank > 0 => run.set(&format!("{FINISHED}/{rank}"), b"", deadline),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Waits until each rank but 0 has finished its use of the store, or ended.
+fn wait_for_others(run: &PrefixStore, world_size: usize, deadline: Instant) -> Result<()> {
+    loop {
+        let gone = gone(run, deadline::with_last_word(deadline))?;
+        let used_by = (1..world_size).filter(|rank| !gone.contains(rank));
+        let keys: Vec<String> = used_by.map(|rank| format!("{FINISHED}/{rank}")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let waited = run.wait(&keys, deadline.min(Instant::now() + LOOK));
+        let is_late = Instant::now() >= deadline;
+        match waited {
+            Err(_) if is_late => {
+                let last = deadline::with_last_word(deadline);
+                let is_missing = |key: &&str| !run.contains(&[key], last).unwrap_or(false);
+                let missing: Vec<&str> = keys.into_iter().filter(is_missing).collect();
+                return match missing.is_empty() {
+                    true => Ok(()),
+                    false => Err(Error::StoreTimeout { key: missing.join("`, `") }),
+                };
+            }
+            Err(Error::StoreTimeout { .. }) => {}
+            ended => return ended,
         }
     }
 }

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use warpsmith_collective::{
     Communicator, CommunicatorOptions, Error, Failure, FlightRecord, OperationState, ReduceOp, Result, Work,
 };
+use warpsmith_runtime::DeviceBuffer;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{Fault, FaultKind};
-use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-use crate::support::{LONG, failure, on_ranks, streams, timeout};
+use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
 
 /// The error of work that was enqueued, or refused.
 #[track_caller]
@@ -236,29 +235,13 @@ fn shrink_refuses_lists_that_cannot_be() {
     });
 }
 
-/// Ranks on devices of this driver.
-fn ranks_of(
-    driver: &std::sync::Arc<EmulatedDriver>,
-    world: u32,
-    options: &CommunicatorOptions,
-) -> Vec<Communicator> {
-    let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
-    let streams: Vec<_> =
-        (0..world).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect();
-    Communicator::init_all(&streams, options).expect("ranks meet")
-}
-
-fn fault() -> Fault {
-    let (kind, message) = (FaultKind::Panic, "planted".to_owned());
-    Fault { kind, message, location: None, kernel: None, block: None, thread: None }
-}
-
 #[test]
 fn a_rank_whose_device_is_lost_says_so_to_all() {
     // Lost before the call, and while the operation waits in its stream.
     for is_enqueued in [false, true] {
         let driver = EmulatedDriver::builder().devices(3).build();
-        let mut ranks = ranks_of(&driver, 3, &CommunicatorOptions::new());
+        let ranks = Communicator::init_all(&streams_of(&driver, 3), &CommunicatorOptions::new());
+        let mut ranks = ranks.expect("ranks meet");
         let mut buffers: Vec<_> = ranks
             .iter()
             .map(|rank| DeviceBuffer::from_host(rank.stream(), &[1.0f32; 4]).expect("x"))

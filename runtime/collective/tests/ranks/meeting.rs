@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::store::MemoryStore;
-use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, Result, Store};
+use warpsmith_collective::store::{MemoryStore, ServerOptions, StoreServer, TcpStore};
+use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Launch, Result, Store, rendezvous};
 use warpsmith_runtime::Stream;
 
-use crate::support::streams;
+use crate::support::{streams, timeout};
 
 fn launch(rank: usize, world_size: usize) -> Launch {
     let mut launch = Launch::single();
@@ -37,6 +37,15 @@ fn short() -> CommunicatorOptions {
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())
+}
+
+/// A server, and a store that has requests time out at it: those of a memory store do not.
+fn tcp() -> (StoreServer, Arc<dyn Store>) {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let server = StoreServer::start(address, ServerOptions::default()).expect("a server");
+    let soon = Instant::now() + Duration::from_secs(20);
+    let store = TcpStore::connect(&server.address().to_string(), None, soon).expect("a store");
+    (server, Arc::new(store))
 }
 
 /// The text of the error of a rank that could not meet the others.
@@ -141,6 +150,52 @@ fn garbage_in_the_store_is_named() {
     // Rank 1 finds it too.
     let is_named = ["what rank 1 has put into the store cannot be read", "rank 1 is there twice"];
     assert!(is_named.iter().any(|text| card.contains(text)), "{card}");
+}
+
+#[test]
+fn a_rank_that_does_not_go_on_is_named() {
+    let (_server, store) = tcp();
+    let soon = Instant::now() + Duration::from_secs(20);
+    let met = std::thread::scope(|scope| {
+        // It meets the other, and does no more.
+        let place = "communicator/short#0";
+        scope.spawn(|| rendezvous::meet(&launch(1, 2), Arc::clone(&store), place, None, soon).expect("met"));
+        meet(&streams(1), &[launch(0, 2)], &store, &short())
+    });
+    let text = text(&met[0]);
+    assert!(text.ends_with("rank 1 did not go on within 400ms"), "{text}");
+}
+
+#[test]
+fn a_rank_that_does_not_split_is_named() {
+    let (_server, store) = tcp();
+    let options = short().init_timeout(Duration::from_secs(2));
+    let mut met = meet(&streams(2), &[launch(0, 2), launch(1, 2)], &store, &options);
+    let stays = met.pop();
+    let error = met.remove(0).expect("ranks meet").split(Some(0), 0).expect_err("rank 1 does not split");
+    let said = "split: rank 1 did not call it within 2s";
+    assert!(error.to_string().ends_with(said), "{error}");
+    drop(stays);
+}
+
+#[test]
+fn the_longest_timeout_is_no_timeout() {
+    let options = timeout(0).timeout(Duration::MAX).init_timeout(Duration::MAX);
+    let (_server, tcp) = tcp();
+    for store in [memory(), tcp] {
+        let met = meet(&streams(2), &[launch(0, 2), launch(1, 2)], &store, &options);
+        std::thread::scope(|scope| {
+            for rank in met {
+                scope.spawn(|| {
+                    let mut world = rank.expect("ranks meet");
+                    let mut part = world.split(Some(0), 0).expect("divided").expect("a part");
+                    part.barrier().expect("enqueued").wait(Duration::MAX).expect("done");
+                    part.finish().expect("the end in common");
+                    world.finish().expect("the end in common");
+                });
+            }
+        });
+    }
 }
 
 #[test]

@@ -12,7 +12,11 @@ use crate::processes::{Rank, processes};
 use crate::support::{LONG, failure, on_streams, timeout};
 
 fn world() -> usize {
-    std::env::var("WARPSMITH_TEST_GPUS").map_or(2, |gpus| gpus.parse().expect("a number of GPUs"))
+    let wanted =
+        std::env::var("WARPSMITH_TEST_GPUS").map_or(2, |gpus| gpus.parse().expect("a number of GPUs"));
+    let there = Device::cuda_count().expect("GPUs");
+    assert!(there as usize >= wanted, "there are {there} GPUs, not {wanted}");
+    wanted
 }
 
 /// This rank of a test in processes, on its own GPU.

@@ -75,6 +75,11 @@ fn move_all(ranks: &mut Communicator) {
         drop(ranks.all_gather(&x, &mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), blocks(&|from| block(from, 0)));
 
+        let mut y = zeros(len * world);
+        y.slice_mut(rank * len..(rank + 1) * len).copy_from(&x).expect("the own block");
+        drop(ranks.all_gather_in_place(&mut y).expect("enqueued"));
+        assert_eq!(y.to_host().expect("y"), blocks(&|from| block(from, 0)));
+
         let (x, mut y) = (on_device(&blocks(&|to| block(rank, to))), zeros(len * world));
         drop(ranks.all_to_all(&x, &mut y).expect("enqueued"));
         assert_eq!(y.to_host().expect("y"), blocks(&|from| block(from, rank)));
@@ -102,13 +107,16 @@ fn move_all(ranks: &mut Communicator) {
         assert_eq!(y.to_host().expect("y"), block((rank + world - 1) % world, 3));
     }
     let values: Vec<f32> = (0..world * 1000).map(|i| (i % 7) as f32).collect();
-    let (x, mut y) = (
+    let (mut x, mut y) = (
         DeviceBuffer::from_host(&stream, &values).expect("x"),
         DeviceBuffer::zeros(&stream, 1000).expect("y"),
     );
     drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
     let own = values[rank * 1000..(rank + 1) * 1000].iter().map(|x| x * world as f32);
-    assert_eq!(y.to_host().expect("y"), own.collect::<Vec<_>>());
+    let own: Vec<f32> = own.collect();
+    assert_eq!(y.to_host().expect("y"), own);
+    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    assert_eq!(x.to_host().expect("x")[rank * 1000..(rank + 1) * 1000], own);
 }
 
 /// Everything that has a result.

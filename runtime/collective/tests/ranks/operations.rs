@@ -178,6 +178,15 @@ fn reductions<T: Plain>(world: usize, lengths: &[usize], operators: &[usize]) {
                 drop(ranks.reduce_scatter(&x, &mut y, op()).expect("reduce_scatter"));
                 let block = &expected[rank * len..(rank + 1) * len];
                 assert_eq!(bits(&y.to_host().expect("y")), block, "reduce_scatter of {what}");
+
+                let mut x = x;
+                drop(ranks.reduce_scatter_in_place(&mut x, op()).expect("reduce_scatter"));
+                let x = x.to_host().expect("x");
+                assert_eq!(
+                    bits(&x[rank * len..(rank + 1) * len]),
+                    block,
+                    "reduce_scatter in place of {what}"
+                );
             }
         }
         ranks.finish().expect("the end in common");
@@ -255,6 +264,11 @@ fn elements_of_any_type_move() {
                 let mut x = buffer(&of(rank, len));
                 let mut y = buffer(&of(99, len * world));
                 drop(ranks.all_gather(&x, &mut y).expect("all_gather"));
+                assert_eq!(y.to_host().expect("y"), all);
+
+                let mut y = buffer(&of(99, len * world));
+                y.slice_mut(rank * len..(rank + 1) * len).copy_from(&x).expect("the own block");
+                drop(ranks.all_gather_in_place(&mut y).expect("all_gather"));
                 assert_eq!(y.to_host().expect("y"), all);
 
                 let mut y = buffer(&of(99, len * world));
@@ -354,6 +368,10 @@ fn arguments_that_do_not_fit_are_named() {
         let three = on_device(&ranks, &[0.0f32; 3]);
         let divided = "3 elements cannot be divided among 2 ranks";
         assert_eq!(text(ranks.all_to_all(&three, &mut odd)), format!("all_to_all on rank {rank}: {divided}"));
+        let gathered = text(ranks.all_gather_in_place(&mut odd));
+        assert_eq!(gathered, format!("all_gather on rank {rank}: {divided}"));
+        let scattered = text(ranks.reduce_scatter_in_place(&mut odd, ReduceOp::Sum));
+        assert_eq!(scattered, format!("reduce_scatter on rank {rank}: {divided}"));
         let root = "the root is rank 2, but ranks are 0 to 1";
         assert_eq!(text(ranks.broadcast(&mut y, 2)), format!("broadcast on rank {rank}: {root}"));
         let given = "this rank is the root, so it must pass a target, not `None`";

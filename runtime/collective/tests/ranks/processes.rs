@@ -308,13 +308,50 @@ fn a_rank_killed_in_finish_is_named() {
     processes(this_test!(), 3, Some(0));
 }
 
+/// The last ranks are stopped, and killed when the others have ended.
+#[track_caller]
+fn with_stopped(test: &str, world: usize, stopped: usize) {
+    let (folder, server) = (Folder::new(test), server());
+    let mut children: Vec<_> = (0..world).map(|rank| start(test, &server, &folder.0, rank, world)).collect();
+    let stopped = children.split_off(world - stopped);
+    let ended: Vec<_> =
+        children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
+    for mut child in stopped {
+        child.kill().expect("killed");
+        child.wait().expect("it ends");
+    }
+    for output in ended {
+        let text = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .concat();
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+}
+
+#[test]
+fn stopped_processes_are_asked_at_once() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&timeout(500)).expect("ranks meet");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if this.rank > 0 {
+            // SAFETY: it sends a signal to this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        }
+        let start = Instant::now();
+        let error = ranks.barrier().and_then(|work| work.wait(LONG));
+        let text = error.expect_err("the others are stopped").to_string();
+        assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
+        return (1..4).for_each(|rank| assert!(text.contains(&format!("rank {rank} (process ")), "{text}"));
+    }
+    with_stopped(this_test!(), 4, 3);
+}
+
 #[test]
 fn a_stopped_process_is_a_timeout() {
     if let Some(this) = Rank::this() {
         let mut ranks = this.init(&timeout(500)).expect("ranks meet");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
-        if this.rank == 1 {
-            // The parent kills it when the others have passed.
+        if this.rank == 2 {
             // SAFETY: it sends a signal to this process.
             unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
         }
@@ -322,24 +359,11 @@ fn a_stopped_process_is_a_timeout() {
         // More than the socket takes.
         let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![0u8; 16 << 20]).expect("x");
         let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
-        let text = error.expect_err("rank 1 is stopped").to_string();
+        let text = error.expect_err("rank 2 is stopped").to_string();
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
-        return assert!(text.contains("rank 1 (process ") && text.contains("does not answer"), "{text}");
+        return assert!(text.contains("rank 2 (process ") && text.contains("does not answer"), "{text}");
     }
-    let test = this_test!();
-    let (folder, server) = (Folder::new(test), server());
-    let mut children: Vec<_> = (0..3).map(|rank| start(test, &server, &folder.0, rank, 3)).collect();
-    let mut stopped = children.remove(1);
-    let ended: Vec<_> =
-        children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
-    stopped.kill().expect("killed");
-    stopped.wait().expect("it ends");
-    for output in ended {
-        let text = [&output.stdout, &output.stderr]
-            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-            .concat();
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
-    }
+    with_stopped(this_test!(), 3, 1);
 }
 
 /// Rank 0 waits for this rank; meanwhile others come to its port, which are there until the process ends.
@@ -350,7 +374,9 @@ fn bring_strangers(_this: &Rank, store: &dyn Store) {
     let address = card.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let address = address.expect("an address");
     assert!(address.starts_with("127.0.0.1:"), "{address}");
-    for garbage in [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1", b""] {
+    let garbage = [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1"];
+    // More than are kept that have said nothing.
+    for garbage in garbage.into_iter().chain([&b""[..]; 150]) {
         let mut stream = std::net::TcpStream::connect(address).expect("connected");
         std::io::Write::write_all(&mut stream, garbage).expect("written");
         std::mem::forget(stream);

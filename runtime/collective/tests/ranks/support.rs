@@ -1,9 +1,11 @@
-//! Ranks for tests.
+//! Ranks for tests, also for the unit tests of the Nccl backend.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Failure};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{Device, Stream};
 
 /// Longer than anything that is done takes.
@@ -16,9 +18,19 @@ pub fn timeout(milliseconds: u64) -> CommunicatorOptions {
 
 /// Streams of as many emulated devices of one driver.
 pub fn streams(world: usize) -> Vec<Stream> {
-    let driver = EmulatedDriver::builder().devices(world as u32).build();
+    streams_of(&EmulatedDriver::builder().devices(world as u32).build(), world)
+}
+
+/// Streams of the first devices of a driver.
+pub fn streams_of(driver: &Arc<EmulatedDriver>, world: usize) -> Vec<Stream> {
     let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
     (0..world as u32).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect()
+}
+
+/// A kernel's fault.
+pub fn fault() -> Fault {
+    let (kind, message) = (FaultKind::Panic, "planted".to_owned());
+    Fault { kind, message, location: None, kernel: None, block: None, thread: None }
 }
 
 /// Calls a function for each rank, on a thread of its own. The results are in the order of ranks.

@@ -150,6 +150,36 @@ fn finishing_does_not_wait_for_ranks_that_ended() {
 }
 
 #[test]
+fn the_store_outlives_a_lost_rank_for_others() {
+    let address = free();
+    let size = [("WORLD_SIZE", "3")];
+    let [serves, survives, lost] = [0, 1, 2].map(|rank| launch(rank, &address, &size).store(soon()));
+    let (serves, survives) = (serves.unwrap(), survives.unwrap());
+    drop(lost.unwrap());
+    std::thread::scope(|scope| {
+        let finishes = scope.spawn(|| serves.finish(soon()));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!finishes.is_finished());
+        survives.set("late", b"", soon()).unwrap();
+        survives.finish(soon()).unwrap();
+        finishes.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn finishing_names_the_ranks_waited_for() {
+    let address = free();
+    let size = [("WORLD_SIZE", "4")];
+    let [serves, stays, lost, finishes] =
+        [0, 1, 2, 3].map(|rank| launch(rank, &address, &size).store(soon()).unwrap());
+    drop(lost);
+    finishes.finish(soon()).unwrap();
+    let error = serves.finish(within(200)).unwrap_err();
+    assert!(matches!(&error, Error::StoreTimeout { key } if key == "finished/1"), "{error}");
+    drop(stays);
+}
+
+#[test]
 fn a_store_that_is_shared_outlives_its_owner() {
     let launch = Launch::single();
     let shared: Arc<dyn Store> = launch.store(soon()).unwrap().shared();

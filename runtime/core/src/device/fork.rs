@@ -33,6 +33,11 @@ pub(crate) fn is_observed() -> bool {
     STATE.load(Ordering::Relaxed) >= CAPTURE
 }
 
+/// Whether a stream of this process is being captured, on any device.
+pub fn is_any_stream_capturing() -> bool {
+    STATE.load(Ordering::SeqCst) & !OBSERVED >= CAPTURE
+}
+
 /// Says whether an observer is registered.
 pub(super) fn set_observed(is_observed: bool) {
     if is_observed {

@@ -66,19 +66,24 @@ pub fn scatter_columns<T: DeviceCopy>(
             let stream = result.stream().clone();
             stream.copy_rows(columns, result.as_mut_slice().rows_mut(chunk.len(), chunk.len())?)?;
         } else {
-            let stream = memory.used(Access::Read).storage.stream().clone();
-            let mut packed = DeviceBuffer::uninit(&stream, rows * chunk.len())?;
-            stream.copy_rows(columns, packed.as_mut_slice().rows_mut(chunk.len(), chunk.len())?)?;
-            result.copy_from(&packed)?;
+            result.copy_from(&packed(columns)?)?;
         }
     }
     Ok(results)
 }
 
+/// The rows without their gaps, on the device that they are on.
+fn packed<T: DeviceCopy>(rows: DeviceRows<'_, T>) -> Result<DeviceBuffer<T>> {
+    let stream = rows.memory().used(Access::Read).storage.stream().clone();
+    let mut packed = DeviceBuffer::uninit(&stream, rows.rows() * rows.row_len())?;
+    stream.copy_rows(rows, packed.as_mut_slice().rows_mut(rows.row_len(), rows.row_len())?)?;
+    Ok(packed)
+}
+
 /// Puts the columns of matrices of any devices side by side, in their order, in one buffer on the stream's device. All
 /// have the same number of rows.
 ///
-/// Those of another device are copied to the stream's first. See [`scatter_columns`] for an example.
+/// Those of another device are put together there, unless they have no gaps, and copied to the stream's first. See [`scatter_columns`] for an example.
 ///
 /// # Errors
 /// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] for other numbers of rows; [`Error::NoPeerAccess`] for
@@ -116,11 +121,13 @@ pub fn gather_columns<'s, T: DeviceCopy>(
         let columns_here = if source.device() == stream.device() {
             *source
         } else {
-            let memory = source.memory();
-            let mut copy = DeviceBuffer::uninit(stream, memory.len())?;
-            copy.copy_from(memory)?;
+            let mut copy = DeviceBuffer::uninit(stream, rows * source.row_len())?;
+            match source.memory().len() == copy.len() {
+                true => copy.copy_from(source.memory())?,
+                false => copy.copy_from(&packed(*source)?)?,
+            }
             here = copy;
-            here.as_slice().rows(source.row_len(), source.stride())?
+            here.as_slice().rows(source.row_len(), source.row_len())?
         };
         let target = result.slice_mut(place.start..).rows_mut(place.len(), columns)?;
         stream.copy_rows(columns_here, target)?;

@@ -472,6 +472,23 @@ fn columns_go_to_devices_and_back() {
 }
 
 #[test]
+fn columns_cross_without_their_gaps() {
+    for access in [true, false] {
+        let rig = Rig::new(builder(), 2, access);
+        let bytes = pattern(4 << 20, 4);
+        let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+        let column = source.as_slice().rows(1, 4096).unwrap();
+        let whole = gather_columns([column, column], &rig.streams[1]).unwrap();
+        let expected: Vec<u8> = bytes.chunks(4096).flat_map(|row| [row[0], row[0]]).collect();
+        assert_same(&whole.to_host().unwrap(), &expected, &rig.what);
+        let allocated = rig.devices[1].memory().max_allocated();
+        assert!(allocated <= 4 * 1024, "{}: {allocated} bytes for 2048", rig.what);
+        drop((source, whole));
+        rig.finish();
+    }
+}
+
+#[test]
 fn columns_that_do_not_fit_are_refused() {
     let rig = Rig::new(builder(), 2, true);
     let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 12]).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! CUPTI numbers kernels instead of naming them. So one operation of the process enqueues kernels at a time, between a begin and an
 //! end of its own, and what was counted in between is its own. Whoever would have to wait long, as a thread that waits for
-//! another one which waits for it, goes on uncounted, which is reported.
+//! another one which waits for it, goes on uncounted, which is reported. CUPTI makes calls that end a capture, also one of
+//! another stream: while there is one, nothing is counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use warpsmith_core::Device;
 use warpsmith_core::driver::counters::{CounterError, CounterResult};
-use warpsmith_core::seam::{Ended, Observed, Observer, Operation, WeakDevice};
+use warpsmith_core::seam::{Ended, Observed, Observer, Operation, WeakDevice, is_any_stream_capturing};
 use warpsmith_trace::counters::{CounterDevice, CounterReport};
 
 use super::source::Source;
@@ -195,6 +196,9 @@ impl Counting {
 
     /// Begins to count an operation, whose turn it is; why not, if it is not counted.
     fn begin(&self, device: &Device, key: &Key) -> Result<(), String> {
+        if is_any_stream_capturing() {
+            return Err("a stream was being captured, which counting would have ended".to_owned());
+        }
         if lock(&self.tally).counted(key) >= self.launches {
             return Err(format!("over the limit of {} launches of a kernel", self.launches));
         }
@@ -249,7 +253,7 @@ impl CountingObserver {
             Operation::GraphLaunch { .. } => {
                 let name =
                     line.as_ref().map_or("graph".to_owned(), |line| format!("graph launched at {line}"));
-                (What::Several, name)
+                (What::Graph, name)
             }
             Operation::Extension { name } => (What::Several, name.to_owned()),
             _ => return None,
@@ -261,6 +265,11 @@ impl CountingObserver {
 impl Observer for CountingObserver {
     fn begin(&self, observed: &Observed<'_>) {
         let counting = &*self.0;
+        if matches!(observed.operation, Operation::CaptureBegin) {
+            // Until it has begun, nothing is counted.
+            counting.enter(observed.id);
+            return;
+        }
         let Some(key) = self.key(observed) else { return };
         match counting.enter(observed.id) {
             Entry::Mine => {}

@@ -209,20 +209,39 @@ fn a_graph_has_a_row_for_each_kernel() {
     (0..3).for_each(|_| rig.launch());
     let exec = capture.end().unwrap().instantiate().unwrap();
     assert_eq!(rig.calls(), ["open"], "captured launches do not run");
-    *lock(&rig.hardware.kernels) = vec![3, 1];
+    *lock(&rig.hardware.kernels) = vec![3, 1, 0];
     rig.hardware.dropped.store(4, Ordering::Relaxed);
     let line = line!() + 1;
-    (0..2).for_each(|_| exec.launch(&rig.stream).unwrap());
+    (0..3).for_each(|_| exec.launch(&rig.stream).unwrap());
     let report = counters.stop().unwrap();
     check(&report);
     let name = format!("graph launched at {}:{line}", file!());
     let mut found = rows(&report);
     found.sort_unstable();
     let of = |kernel| format!("{name}, kernel {kernel} of 3");
-    let wanted = [(&*name, 2, 1), (&*of(1), 1, 1), (&*of(2), 1, 1), (&*of(3), 1, 1)];
+    let wanted = [(&*name, 3, 1), (&*of(1), 1, 1), (&*of(2), 1, 1), (&*of(3), 1, 1)];
     assert_eq!(found, wanted);
     assert_eq!((report.counted, report.dropped), (2, 4));
+    assert_eq!(
+        report.not_counted.keys().next().map(String::as_str),
+        Some("the kernels of graphs are not counted; launch them without a graph")
+    );
     assert!(report.text(9).contains("4 kernels had no space"), "{}", report.text(9));
+}
+
+#[test]
+fn nothing_is_counted_while_a_stream_captures() {
+    let rig = rig();
+    let counters = rig.start(rig.options());
+    let other = Stream::new(&rig.device).unwrap();
+    let capture = Capture::begin(&other, warpsmith_runtime::graph::CaptureMode::ThreadLocal).unwrap();
+    rig.launch();
+    capture.end().unwrap();
+    rig.launch();
+    let report = counters.stop().unwrap();
+    assert_eq!((report.operations, report.counted), (2, 1));
+    assert_eq!(report.not_counted["a stream was being captured, which counting would have ended"], 1);
+    assert_eq!(rig.calls(), ["open", "begin", "end", "close"]);
 }
 
 #[test]

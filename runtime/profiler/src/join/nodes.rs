@@ -1,10 +1,11 @@
 //! [`Nodes`]: which node of an executable a record is of.
 //!
 //! The runtime lists the nodes of an executable with the numbers that the driver gave their originals; the executable's own
-//! nodes have others. What is known of these is that the lower half is kept, and that the upper half is that of the graph, or
-//! of one within ([`activity_node`](warpsmith_core::driver::activity::ActivityDriver::activity_node)). A driver may not keep to
-//! that, and where CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what
-//! the nodes do: nodes of one upper half are those of a part of the list if each has an entry there with the same work. If
+//! nodes have others. What is known of these is that nodes of the graph itself keep the lower half, and that those of graphs
+//! within follow them with the next numbers, or have an upper half of their own
+//! ([`activity_node`](warpsmith_core::driver::activity::ActivityDriver::activity_node)). A driver may not keep to that, and where
+//! CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what the nodes do:
+//! nodes of one upper half are those of a part of the list, or of all of it, if each has an entry there with the same work. If
 //! none fits by numbers, the order is tried, once all nodes were seen. If nothing fits, or if parts fit that were captured in
 //! different places, it is not known where the nodes were captured: no place is better than a wrong one.
 
@@ -139,7 +140,11 @@ impl Nodes {
     /// The answers for all nodes of one upper half; none if nothing fits.
     fn fit(&self, upper: u32, seen: &HashMap<u32, Seen>) -> HashMap<u32, Found> {
         let parts = self.parts(upper);
-        let by_number: Vec<_> = parts.iter().filter_map(|part| self.by_number(part, seen)).collect();
+        let mut by_number: Vec<_> =
+            parts.iter().filter_map(|part| self.by_number(&numbered(part)?, seen)).collect();
+        if upper != 0 && self.graph.is_none_or(|graph| graph == upper) {
+            by_number.extend(self.in_line().and_then(|line| self.by_number(&line, seen)));
+        }
         if !by_number.is_empty() {
             return agreed(&by_number);
         }
@@ -162,14 +167,25 @@ impl Nodes {
         parts.into_values().collect()
     }
 
-    /// Each node is the entry with its number.
-    fn by_number(&self, part: &[&Entry], seen: &HashMap<u32, Seen>) -> Option<Vec<(u32, Found)>> {
-        let mut numbered: HashMap<u32, &Entry> = HashMap::default();
-        for entry in part {
-            if numbered.insert(halves(entry.number?).1, entry).is_some() {
-                return None;
-            }
+    /// The entries by the lower halves of numbers, those of graphs within after those of the graph itself.
+    fn in_line(&self) -> Option<HashMap<u32, &Entry>> {
+        let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
+            self.entries.iter().partition(|entry| entry.part == 0);
+        let mut line = numbered(&own)?;
+        let first = line.keys().max()?.checked_add(1)?;
+        within.sort_by_key(|entry| (entry.part, entry.number));
+        for (number, entry) in (first..).zip(within) {
+            line.insert(number, entry);
         }
+        Some(line)
+    }
+
+    /// Each node is the entry with its number.
+    fn by_number(
+        &self,
+        numbered: &HashMap<u32, &Entry>,
+        seen: &HashMap<u32, Seen>,
+    ) -> Option<Vec<(u32, Found)>> {
         let fits = seen.iter().map(|(lower, seen)| {
             let entry = numbered.get(lower).filter(|entry| self.is(entry.work, *seen))?;
             Some((*lower, found(entry)))
@@ -200,6 +216,17 @@ impl Nodes {
             _ => false,
         }
     }
+}
+
+/// The entries by the lower halves of their numbers, if all have one of their own.
+fn numbered<'a>(part: &[&'a Entry]) -> Option<HashMap<u32, &'a Entry>> {
+    let mut numbered = HashMap::default();
+    for entry in part {
+        if numbered.insert(halves(entry.number?).1, *entry).is_some() {
+            return None;
+        }
+    }
+    Some(numbered)
 }
 
 fn found(entry: &Entry) -> Found {
@@ -357,6 +384,26 @@ mod tests {
             (number(13, 101), Seen::Kernel(b)),
         ];
         assert_eq!(answers(&mut nodes, &seen), at([1, 21, 22, 11, 12]));
+    }
+
+    #[test]
+    fn graphs_within_may_follow_with_the_next_numbers() {
+        let [a, b, c] = kernels();
+        let own = part(0, 1, &[Work::Kernel(a), Work::Nothing, Work::Kernel(a)]);
+        let mut within =
+            [part(1, 11, &[Work::Memset, Work::Kernel(b)]), part(2, 21, &[Work::Kernel(c)])].concat();
+        within.iter_mut().for_each(|entry| entry.number = entry.number.map(|number| number - 100));
+        let mut nodes = Nodes::new(Some(9), [own, within].concat());
+        let seen = [
+            (number(9, 100), Seen::Kernel(a)),
+            (number(9, 103), Seen::Memset),
+            (number(9, 104), Seen::Kernel(b)),
+            (number(9, 105), Seen::Kernel(c)),
+            (number(9, 102), Seen::Kernel(a)),
+        ];
+        assert_eq!(answers(&mut nodes, &seen), at([1, 11, 12, 21, 3]));
+        // Another kernel than the list's.
+        assert_eq!(answers(&mut nodes, &[(number(9, 106), Seen::Kernel(a))]), [Found::Unfit]);
     }
 
     #[test]

@@ -18,12 +18,18 @@ pub type Client = usize;
 
 /// The longest request of a client that may not use the store yet.
 const LONGEST_GREETING: usize = 64;
-/// What the store holds at the most, in bytes.
-const MOST_BYTES: usize = 256 << 20;
+/// What the store holds at the most, in bytes: values, and the keys that clients wait for or leave as wills.
+const MOST_BYTES: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+/// What the hub keeps for each awaited key, beyond twice its bytes.
+const AWAITED_KEY: usize = 64;
 /// The most keys, and the most values in queues.
 const MOST_VALUES: usize = 1 << 20;
-/// How many bytes of replies wait for a client at the most.
-const MOST_REPLIES: usize = 16 << 20;
+/// How many bytes of replies wait for a client at the most, and for all.
+const MOST_REPLIES: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
+const MOST_REPLIES_OF_ALL: usize = 16 * MOST_REPLIES;
+
+/// The memory that a client's replies keep when all were sent.
+const KEPT: usize = 64 << 10;
 
 /// How far a client's bytes were used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +49,10 @@ pub struct Hub {
     /// The clients that wait for each key. One that waits for a key twice is there twice.
     waiting: HashMap<Vec<u8>, Vec<Client>>,
     clients: HashMap<Client, State>,
+    /// The bytes of awaited keys and wills.
+    promised: usize,
+    /// The bytes of all replies.
+    replies: usize,
     /// Clients that may have new replies.
     answered: Vec<Client>,
 }
@@ -87,9 +97,13 @@ impl Hub {
     /// A client left: its wait ends, its will is done.
     pub fn leave(&mut self, client: Client) {
         self.cancel(client);
-        let will = self.clients.remove(&client).and_then(|state| state.will);
-        // Nobody is left to hear that the store is full.
-        let _ = will.map(|(key, value)| self.append(&key, &value));
+        let Some(state) = self.clients.remove(&client) else { return };
+        self.replies -= state.replies.len();
+        if let Some((key, value)) = state.will {
+            self.promised -= key.len() + value.len();
+            // There is room: the will had it. A value that becomes too long has no one to hear of it.
+            let _ = self.append(&key, &value);
+        }
     }
 
     /// Whether a client may use the store.
@@ -107,9 +121,19 @@ impl Hub {
         std::mem::take(&mut self.answered)
     }
 
-    /// The replies that a client has not got yet. The caller removes what it has sent.
-    pub fn replies(&mut self, client: Client) -> Option<&mut Vec<u8>> {
-        self.clients.get_mut(&client).map(|state| &mut state.replies)
+    /// The replies that a client has not got yet.
+    pub fn replies(&self, client: Client) -> Option<&[u8]> {
+        self.clients.get(&client).map(|state| &*state.replies)
+    }
+
+    /// The client has got so many bytes of its replies.
+    pub fn sent(&mut self, client: Client, bytes: usize) {
+        let Some(state) = self.clients.get_mut(&client) else { return };
+        state.replies.drain(..bytes);
+        self.replies -= bytes;
+        if state.replies.is_empty() {
+            state.replies.shrink_to(KEPT);
+        }
     }
 
     /// Does the requests at the beginning of a client's bytes.
@@ -197,8 +221,7 @@ impl Hub {
                 self.reply(client, &(self.queues.length(key) as u64).to_le_bytes())?;
             }
             Request::Will { key, value } => {
-                let will = (!key.is_empty()).then(|| (key.to_vec(), value.to_vec()));
-                self.clients.entry(client).and_modify(|state| state.will = will);
+                self.leave_will(client, key, value)?;
                 self.reply(client, &[0])?;
             }
         }
@@ -236,12 +259,31 @@ impl Hub {
         self.values.contains(key) || self.queues.length(key) > 0
     }
 
+    fn bytes(&self) -> usize {
+        self.values.bytes() + self.queues.bytes + self.promised
+    }
+
     fn check_room(&self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        let bytes = self.values.bytes() + self.queues.bytes + key.len() + value.len();
+        let bytes = self.bytes() + key.len() + value.len();
         match bytes <= MOST_BYTES && self.values.count() + self.queues.count < MOST_VALUES {
             true => Ok(()),
             false => Err(Malformed("the store is full")),
         }
+    }
+
+    /// Replaces the will of a client: by none if the key is empty.
+    fn leave_will(&mut self, client: Client, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        let state = self.clients.get_mut(&client).ok_or(Malformed("a client that has left"))?;
+        if let Some((key, value)) = state.will.take() {
+            self.promised -= key.len() + value.len();
+        }
+        if !key.is_empty() {
+            self.check_room(key, value)?;
+            self.promised += key.len() + value.len();
+            let will = Some((key.to_vec(), value.to_vec()));
+            self.clients.entry(client).and_modify(|state| state.will = will);
+        }
+        Ok(())
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Malformed> {
@@ -267,6 +309,11 @@ impl Hub {
         if awaited.is_empty() {
             return self.reply(client, &[ALL_SET]);
         }
+        let bytes = awaited_bytes(&awaited);
+        if self.bytes() + bytes > MOST_BYTES {
+            return Err(Malformed("the store is full"));
+        }
+        self.promised += bytes;
         for key in &awaited {
             self.waiting.entry(key.clone()).or_default().push(client);
         }
@@ -279,7 +326,9 @@ impl Hub {
     fn cancel(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = 0;
-        for key in std::mem::take(&mut state.awaited) {
+        let awaited = std::mem::take(&mut state.awaited);
+        self.promised -= awaited_bytes(&awaited);
+        for key in awaited {
             if let Entry::Occupied(mut waiting) = self.waiting.entry(key) {
                 waiting.get_mut().retain(|other| *other != client);
                 if waiting.get().is_empty() {
@@ -310,7 +359,8 @@ impl Hub {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
-            state.awaited.clear();
+            self.promised -= awaited_bytes(&std::mem::take(&mut state.awaited));
+            self.replies += 1;
             state.replies.push(ALL_SET);
             self.answered.push(client);
         }
@@ -335,10 +385,19 @@ impl Hub {
         if state.replies.len() + bytes.len() > MOST_REPLIES {
             return Err(Malformed("more replies than the client reads"));
         }
+        if self.replies + bytes.len() > MOST_REPLIES_OF_ALL {
+            return Err(Malformed("more replies than all clients read"));
+        }
+        self.replies += bytes.len();
         state.replies.extend_from_slice(bytes);
         self.answered.push(client);
         Ok(())
     }
+}
+
+/// What the hub keeps for keys that a client waits for: with the client, and with those that wait for the key.
+fn awaited_bytes(keys: &[Vec<u8>]) -> usize {
+    keys.iter().map(|key| 2 * key.len() + AWAITED_KEY).sum()
 }
 
 /// Values in queues.
@@ -369,5 +428,83 @@ impl Queues {
         self.count -= 1;
         self.bytes -= key.len() + value.len();
         Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hub with clients that may use the store.
+    fn hub(clients: usize) -> Hub {
+        let mut hub = Hub::new(None);
+        for client in 0..clients {
+            hub.enter(client);
+            send(&mut hub, client, &Request::Validate(MAGIC)).expect("a greeting");
+        }
+        hub
+    }
+
+    fn send(hub: &mut Hub, client: Client, request: &Request<'_>) -> Result<(), Malformed> {
+        let mut bytes = Vec::new();
+        request.write(&mut bytes);
+        let progress = hub.receive(client, &bytes)?;
+        assert_eq!(progress.used, bytes.len());
+        Ok(())
+    }
+
+    /// The number of clients whose requests the hub takes, one of each, and how it refuses the next.
+    fn taken(hub: &mut Hub, clients: usize, request: &Request<'_>) -> (usize, &'static str) {
+        let refused = (0..clients).find_map(|client| Some((client, send(hub, client, request).err()?)));
+        let (client, why) = refused.expect("a limit");
+        hub.leave(client);
+        (client, why.0)
+    }
+
+    #[test]
+    fn replies_of_all_clients_are_limited() {
+        let mut hub = hub(40);
+        let value = vec![7; MOST_REPLIES / 2];
+        send(&mut hub, 0, &Request::Set { key: b"key", value: &value }).expect("set");
+        let (clients, why) = taken(&mut hub, 40, &Request::Get { key: b"key" });
+        assert_eq!((clients, why), (31, "more replies than all clients read"));
+        // One client reads its replies: there is room for another's.
+        let replies = hub.replies(3).expect("a client").len();
+        hub.sent(3, replies);
+        send(&mut hub, 35, &Request::Get { key: b"key" }).expect("room");
+        (0..40).for_each(|client| hub.leave(client));
+        assert_eq!((hub.replies, hub.promised), (0, 0));
+    }
+
+    #[test]
+    fn awaited_keys_of_all_clients_are_limited() {
+        let mut hub = hub(40);
+        let key = vec![b'k'; 4000];
+        let keys: Vec<&[u8]> = vec![&key; 10];
+        let (clients, why) = taken(&mut hub, 40, &Request::Wait { keys });
+        assert_eq!((clients, why), (MOST_BYTES / (10 * 8064), "the store is full"));
+        // A client that waits no longer makes room, as does a key that is set.
+        send(&mut hub, 0, &Request::CancelWait).expect("cancelled");
+        send(&mut hub, 30, &Request::Wait { keys: vec![&key; 10] }).expect("room");
+        hub.leave(1);
+        send(&mut hub, 31, &Request::Set { key: &key, value: b"" }).expect("room");
+        assert_eq!(hub.promised, 0);
+    }
+
+    #[test]
+    fn wills_of_all_clients_are_limited() {
+        let mut hub = hub(40);
+        let value = vec![0; 50_000];
+        let will = Request::Will { key: b"key", value: &value };
+        let (clients, why) = taken(&mut hub, 40, &will);
+        assert_eq!((clients, why), (MOST_BYTES / 50_003, "the store is full"));
+        send(&mut hub, 0, &Request::Will { key: b"", value: b"" }).expect("revoked");
+        send(&mut hub, 0, &will).expect("room");
+        send(&mut hub, 0, &will).expect("one will replaces the other");
+        // What is left as a will has its room when it is done.
+        hub.leave(0);
+        assert_eq!(hub.values.get(b"key").map(<[u8]>::len), Some(50_000));
+        (1..40).for_each(|client| drop(send(&mut hub, client, &Request::Will { key: b"", value: b"" })));
+        assert_eq!(hub.promised, 0);
     }
 }

@@ -19,6 +19,7 @@ pub use self::server::{ServerOptions, StoreServer};
 use super::values::number;
 use super::{Store, Token, check};
 use crate::error::{Error, Result};
+use crate::keepalive;
 
 /// The pauses between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
@@ -96,6 +97,7 @@ impl TcpStore {
             match TcpStream::connect_timeout(target, left(deadline)?.div_f64(f64::from(others))) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    keepalive::watch(&stream);
                     return Connection::greet(stream, self.token.as_ref(), deadline);
                 }
                 Err(error) => last = error,

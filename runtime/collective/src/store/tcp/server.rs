@@ -15,6 +15,7 @@ use mio::{Events, Interest, Poll, Waker};
 
 use super::hub::{Client, Hub};
 use crate::error::{Error, Result};
+use crate::keepalive;
 use crate::store::Token;
 
 /// How long a client may take for its greeting, for the rest of a request, and to read replies.
@@ -217,6 +218,7 @@ impl Serving {
             }
             // Without it replies come later, but they come.
             let _ = stream.set_nodelay(true);
+            keepalive::watch(&stream);
             self.next += 1;
             self.hub.enter(client);
             let unfinished = Vec::new();
@@ -257,15 +259,12 @@ impl Serving {
                 break None;
             }
         };
-        replies.drain(..sent);
-        connection.stalls = match replies.is_empty() {
+        connection.stalls = match sent == replies.len() {
             true => None,
             false if sent > 0 => Some(Instant::now()),
             false => connection.stalls.or(Some(Instant::now())),
         };
-        if replies.is_empty() {
-            replies.shrink_to(CHUNK);
-        }
+        self.hub.sent(client, sent);
         if let Some(problem) = problem
             && let Some(connection) = self.connections.remove(&client)
         {

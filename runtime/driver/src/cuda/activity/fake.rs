@@ -20,7 +20,8 @@ pub struct Fake {
     pub failures: HashMap<&'static str, Status>,
     pub is_subscribed: bool,
     pub kinds: BTreeSet<u32>,
-    pub functions: BTreeSet<u32>,
+    /// Driver functions that are disabled.
+    pub left_out: BTreeSet<u32>,
     /// Records that the next flush delivers.
     pub records: VecDeque<Vec<u8>>,
     /// Records that were dropped and not yet reported.
@@ -188,7 +189,7 @@ unsafe extern "C" fn disable(kind: u32) -> Status {
 unsafe extern "C" fn enable_driver_api(number: u32, enable: u8) -> Status {
     let result = with(|fake| fake.failures.get("enable_driver_api").copied().unwrap_or(status::SUCCESS));
     if result == status::SUCCESS {
-        with(|fake| if enable == 1 { fake.functions.insert(number) } else { fake.functions.remove(&number) });
+        with(|fake| if enable == 0 { fake.left_out.insert(number) } else { fake.left_out.remove(&number) });
     }
     result
 }

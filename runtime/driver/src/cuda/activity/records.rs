@@ -28,6 +28,30 @@ pub(super) mod kind {
 /// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`.
 pub(super) const EXTERNAL_KIND: u32 = 3;
 
+/// Driver functions that enqueue work or wait for it, by how their names begin.
+const RECORDED: [&str; 15] = [
+    "cuLaunch",
+    "cuGraphLaunch",
+    "cuMemcpy",
+    "cuMemset",
+    "cuMemPrefetch",
+    "cuMemDiscard",
+    "cuMemAllocAsync",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuStreamWait",
+    "cuStreamWrite",
+    "cuStreamBatchMemOp",
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+    "cuEventSynchronize",
+];
+
+/// Whether calls of a driver function enqueue work or wait for it.
+pub(super) fn is_recorded(function: &str) -> bool {
+    RECORDED.iter().any(|prefix| function.starts_with(prefix))
+}
+
 /// The bytes of a kind's record that are read here; 0 for a kind that is not read.
 fn prefix(kind: u32) -> usize {
     match kind {
@@ -64,8 +88,10 @@ pub(super) struct Reader {
     devices: ContextDevices,
     /// The context and device that were last seen together.
     last: Option<(u32, u32)>,
-    /// Names of driver functions by their numbers, as far as they were asked for.
-    functions: Vec<Option<&'static str>>,
+    /// Driver functions by their numbers, as far as they were asked for: the name, and whether its calls are delivered.
+    functions: Vec<Option<(&'static str, bool)>>,
+    /// Whether calls are delivered that neither enqueue work nor wait for it.
+    all_calls: bool,
     /// Whether the sink panicked.
     is_broken: bool,
     loss: ReadLoss,
@@ -107,9 +133,10 @@ impl Reader {
         sink: Arc<dyn ActivitySink>,
         ahead: i64,
         devices: ContextDevices,
+        all_calls: bool,
     ) -> Self {
         let (functions, loss) = (Vec::new(), ReadLoss::default());
-        Self { cupti, sink, ahead, devices, last: None, functions, is_broken: false, loss }
+        Self { cupti, sink, ahead, devices, last: None, functions, all_calls, is_broken: false, loss }
     }
 
     pub(super) fn loss(&self) -> ReadLoss {
@@ -211,8 +238,11 @@ impl Reader {
     }
 
     fn call(&mut self, record: Record<'_>) {
+        let (function, is_delivered) = self.function(record.u32(4));
+        if !is_delivered {
+            return;
+        }
         let Some((start, end)) = self.times(record, 8, 16) else { return };
-        let function = self.function(record.u32(4));
         let (thread, correlation) = (record.u32(28).into(), record.u32(32).into());
         self.deliver(&Activity::Call { start, end, thread, correlation, function });
     }
@@ -270,8 +300,8 @@ impl Reader {
     }
 
     /// The name of a driver function.
-    fn function(&mut self, number: u32) -> &'static str {
-        const UNKNOWN: &str = "unknown driver function";
+    fn function(&mut self, number: u32) -> (&'static str, bool) {
+        const UNKNOWN: (&str, bool) = ("unknown driver function", true);
         /// More functions than the driver has.
         const MOST: usize = 1 << 14;
         let index = number as usize;
@@ -281,7 +311,10 @@ impl Reader {
         if index >= self.functions.len() {
             self.functions.resize(index + 1, None);
         }
-        self.functions[index].get_or_insert_with(|| self.cupti.driver_function(number).unwrap_or(UNKNOWN))
+        let (cupti, all_calls) = (self.cupti, self.all_calls);
+        *self.functions[index].get_or_insert_with(|| {
+            cupti.driver_function(number).map_or(UNKNOWN, |name| (name, all_calls || is_recorded(name)))
+        })
     }
 
     fn deliver(&mut self, activity: &Activity<'_>) {

@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUcontext;
 
 use super::super::cupti::{self, Cupti, Subscriber, status};
 use super::buffers::{self, HUB};
-use super::records::{ContextDevices, ReadLoss, Reader, kind};
+use super::records::{ContextDevices, ReadLoss, Reader, is_recorded, kind};
 use crate::Context;
 use crate::activity::{ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink};
 
@@ -40,25 +40,6 @@ const QUIET_AT_END: Duration = Duration::from_millis(50);
 /// A difference of clocks, in nanoseconds, that is none.
 const SAME_CLOCK: i64 = 1000;
 
-/// Driver functions that enqueue work or wait for it, by how their names begin.
-const RECORDED: [&str; 15] = [
-    "cuLaunch",
-    "cuGraphLaunch",
-    "cuMemcpy",
-    "cuMemset",
-    "cuMemPrefetch",
-    "cuMemDiscard",
-    "cuMemAllocAsync",
-    "cuMemAllocFromPoolAsync",
-    "cuMemFreeAsync",
-    "cuStreamWait",
-    "cuStreamWrite",
-    "cuStreamBatchMemOp",
-    "cuStreamSynchronize",
-    "cuCtxSynchronize",
-    "cuEventSynchronize",
-];
-
 /// A recording.
 pub(super) struct Session {
     cupti: &'static Cupti,
@@ -67,8 +48,8 @@ pub(super) struct Session {
     subscriber: Subscriber,
     /// Kinds that are enabled.
     kinds: Vec<u32>,
-    /// Driver functions that are enabled one by one.
-    functions: Vec<u32>,
+    /// Driver functions whose calls CUPTI leaves out.
+    left_out: Vec<u32>,
     devices: ContextDevices,
     reader: Option<JoinHandle<ReadLoss>>,
     /// Records that CUPTI dropped until now.
@@ -103,7 +84,7 @@ impl Session {
             cuda,
             subscriber,
             kinds: Vec::new(),
-            functions: Vec::new(),
+            left_out: Vec::new(),
             devices: ContextDevices::default(),
             reader: None,
             dropped: 0,
@@ -136,11 +117,13 @@ impl Session {
         for kind in KINDS {
             self.enable(kind)?;
         }
-        if options.all_calls || !self.enable_functions() {
-            self.enable(kind::DRIVER)?;
+        // Also what work belongs to, by external ids, is recorded with calls alone.
+        self.enable(kind::DRIVER)?;
+        if !options.all_calls {
+            self.leave_out_functions();
         }
         self.ahead = clock_difference(cupti);
-        let reader = Reader::new(cupti, sink, self.ahead, Arc::clone(&self.devices));
+        let reader = Reader::new(cupti, sink, self.ahead, Arc::clone(&self.devices), options.all_calls);
         let thread = std::thread::Builder::new().name("warpsmith-activity".to_owned());
         let thread = thread.spawn(move || run(reader)).map_err(|error| ActivityError::Cupti {
             call: "starting a thread for records",
@@ -162,25 +145,23 @@ impl Session {
         Ok(())
     }
 
-    /// Enables the driver functions that are recorded; `false` if the library cannot select them.
-    fn enable_functions(&mut self) -> bool {
-        let Some(enable) = self.cupti.enable_driver_api else { return false };
-        for number in recorded_functions(self.cupti) {
+    /// Has CUPTI leave out the calls that are not recorded, as far as it can; the reader leaves out the others. Enabling the
+    /// recorded functions without the kind gives no records (seen with CUPTI 13.0).
+    fn leave_out_functions(&mut self) {
+        let Some(enable) = self.cupti.enable_driver_api else { return };
+        for number in other_functions(self.cupti) {
             // SAFETY: numbers only.
-            if unsafe { enable(number, 1) } != status::SUCCESS {
-                self.disable_functions();
-                return false;
+            if unsafe { enable(number, 0) } == status::SUCCESS {
+                self.left_out.push(number);
             }
-            self.functions.push(number);
         }
-        !self.functions.is_empty()
     }
 
-    fn disable_functions(&mut self) {
+    fn leave_out_nothing(&mut self) {
         if let Some(enable) = self.cupti.enable_driver_api {
-            for number in self.functions.drain(..) {
-                // SAFETY: numbers only. What cannot be disabled is recorded on; there is no remedy.
-                unsafe { enable(number, 0) };
+            for number in self.left_out.drain(..) {
+                // SAFETY: numbers only. What stays disabled is missing among all calls of later recordings; there is no remedy.
+                unsafe { enable(number, 1) };
             }
         }
     }
@@ -239,7 +220,7 @@ impl Session {
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        self.disable_functions();
+        self.leave_out_nothing();
         // Records of work that has not ended come without times, and are counted.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {
@@ -266,8 +247,8 @@ fn run(mut reader: Reader) -> ReadLoss {
     reader.loss()
 }
 
-/// The numbers of the driver functions that enqueue work or wait for it.
-fn recorded_functions(cupti: &Cupti) -> Vec<u32> {
+/// The numbers of the driver functions that neither enqueue work nor wait for it.
+fn other_functions(cupti: &Cupti) -> Vec<u32> {
     /// More functions than the driver has, and more numbers in a row than it leaves out.
     const MOST: u32 = 1 << 14;
     const GAP: u32 = 64;
@@ -276,7 +257,7 @@ fn recorded_functions(cupti: &Cupti) -> Vec<u32> {
         match cupti.driver_function(number) {
             Some(name) => {
                 last = number;
-                if RECORDED.iter().any(|prefix| name.starts_with(prefix)) {
+                if !is_recorded(name) {
                     found.push(number);
                 }
             }

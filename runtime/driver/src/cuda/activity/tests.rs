@@ -37,7 +37,7 @@ fn read(records: &[Vec<u8>]) -> (Vec<String>, ReadLoss) {
 fn read_bytes(bytes: &[u8]) -> (Vec<String>, ReadLoss) {
     let kept = Kept::new();
     let sink = Arc::clone(&kept) as Arc<dyn ActivitySink>;
-    let mut reader = Reader::new(fake::leaked(fake::table()), sink, 0, ContextDevices::default());
+    let mut reader = Reader::new(fake::leaked(fake::table()), sink, 0, ContextDevices::default(), true);
     reader.read(&mut Filled::of(bytes));
     (kept.texts(), reader.loss())
 }
@@ -203,7 +203,7 @@ fn a_panicking_sink_is_called_no_more() {
         }
     }
     let devices = ContextDevices::default();
-    let mut reader = Reader::new(fake::leaked(fake::table()), Arc::new(Panics), 0, devices);
+    let mut reader = Reader::new(fake::leaked(fake::table()), Arc::new(Panics), 0, devices, true);
     reader.read(&mut Filled::of(&[fake::kernel(1, 1, 2), fake::kernel(2, 3, 4)].concat()));
     assert_eq!(reader.loss().dropped, 2);
 }
@@ -214,7 +214,7 @@ fn a_recording_enables_and_disables_in_order() {
     let kept = Kept::new();
     let mut session = start(fake::table(), &kept);
     let calls = fake::with(|fake| std::mem::take(&mut fake.calls));
-    let kinds = [10, 1, 22, 2, 38, 17, 39].map(|kind| format!("enable({kind})"));
+    let kinds = [10, 1, 22, 2, 38, 17, 39, 4].map(|kind| format!("enable({kind})"));
     let before = [
         "subscribe()",
         "set_thread_id_type(1)",
@@ -223,8 +223,8 @@ fn a_recording_enables_and_disables_in_order() {
         "get_num_dropped()",
     ];
     assert_eq!(calls, [&before.map(String::from)[..], &kinds[..]].concat());
-    // The functions that enqueue or wait: 17, 27 and 60 of the fake's.
-    assert_eq!(fake::with(|fake| fake.functions.iter().copied().collect::<Vec<_>>()), [17, 27, 60]);
+    // Of the fake's functions only 20 neither enqueues nor waits.
+    assert_eq!(fake::with(|fake| fake.left_out.iter().copied().collect::<Vec<_>>()), [20]);
 
     fake::with(|fake| fake.records.extend([fake::kernel(1, 10, 20), fake::driver_call(60, 1, 5, 9)]));
     session.flush().unwrap();
@@ -234,7 +234,7 @@ fn a_recording_enables_and_disables_in_order() {
     assert_eq!((loss, result), (ActivityLoss::default(), Ok(())));
     assert_eq!(kept.texts().len(), 1);
     fake::with(|fake| {
-        assert!(fake.kinds.is_empty() && fake.functions.is_empty() && !fake.is_subscribed);
+        assert!(fake.kinds.is_empty() && fake.left_out.is_empty() && !fake.is_subscribed);
         assert!(fake.calls.contains(&"flush_all(1)".to_owned()), "forced at the end: {:?}", fake.calls);
         assert_eq!(fake.calls.last().map(String::as_str), Some("unsubscribe()"));
     });
@@ -255,25 +255,22 @@ fn recordings_follow_each_other() {
 }
 
 #[test]
-fn all_calls_are_a_kind_of_their_own() {
-    let _turn = fake::turn();
-    let all = ActivityOptions { all_calls: true, ..options() };
-    let session = Session::start(fake::leaked(fake::table()), CUDA, &all, Kept::new()).unwrap();
-    fake::with(|fake| assert!(fake.kinds.contains(&kind::DRIVER) && fake.functions.is_empty()));
-    session.stop().1.unwrap();
-}
-
-#[test]
-fn libraries_without_selection_record_all_calls() {
+fn calls_that_enqueue_nothing_are_left_out() {
     let _turn = fake::turn();
     let older = Cupti { enable_driver_api: None, subscribe_v2: None, ..fake::table() };
-    let session = start(older, &Kept::new());
-    fake::with(|fake| assert!(fake.kinds.contains(&kind::DRIVER)));
-    session.stop().1.unwrap();
-    fake::with(|fake| fake.failures.insert("enable_driver_api", 27));
-    let session = start(fake::table(), &Kept::new());
-    fake::with(|fake| assert!(fake.kinds.contains(&kind::DRIVER) && fake.functions.is_empty()));
-    session.stop().1.unwrap();
+    let all = ActivityOptions { all_calls: true, ..options() };
+    for (table, options, expected) in
+        [(fake::table(), options(), 1), (older, options(), 1), (fake::table(), all, 2)]
+    {
+        let (kept, can_select) = (Kept::new(), table.enable_driver_api.is_some());
+        let session = Session::start(fake::leaked(table), CUDA, &options, kept.clone()).unwrap();
+        fake::with(|fake| {
+            assert_eq!(fake.left_out.is_empty(), options.all_calls || !can_select);
+            fake.records.extend([fake::driver_call(20, 1, 5, 9), fake::driver_call(60, 2, 10, 12)]);
+        });
+        session.stop().1.unwrap();
+        assert_eq!(kept.texts().len(), expected);
+    }
 }
 
 #[test]
@@ -484,7 +481,7 @@ fn a_core_reads_a_million_records_a_second() {
     }
     let counts = Arc::new(Counts(AtomicU64::new(0)));
     let sink = Arc::clone(&counts) as Arc<dyn ActivitySink>;
-    let mut reader = Reader::new(fake::leaked(fake::table()), sink, 0, ContextDevices::default());
+    let mut reader = Reader::new(fake::leaked(fake::table()), sink, 0, ContextDevices::default(), true);
     let pair = [fake::kernel(1, 10, 20), fake::driver_call(60, 1, 5, 9)].concat();
     let pairs = (4 << 20) / pair.len();
     let mut filled = Filled::of(&pair.repeat(pairs));
