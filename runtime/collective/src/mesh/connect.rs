@@ -33,8 +33,8 @@ const BROKEN: &str = "broken";
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// The time between two looks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest pause between two looks into the store.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The number of cards that rank 0 puts under a key: a card has less than 1 KiB.
+const CHUNK: usize = 1024;
 
 /// A rank's device, as the others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +168,10 @@ fn card_key(rank: usize) -> String {
     format!("card/{rank}")
 }
 
+fn chunk_key(chunk: usize) -> String {
+    format!("cards/{chunk}")
+}
+
 /// Ranks that have met and connect.
 struct Joining<'a> {
     meeting: &'a Meeting<'a>,
@@ -221,8 +225,11 @@ impl Joining<'_> {
             started.map_err(|error| meeting.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
-        // All have read it.
-        let _ = self.met.store().delete(&card_key(rank), deadline::with_last_word(Instant::now()));
+        // All have read what is there.
+        let chunks = (0..cards.len().div_ceil(CHUNK)).map(chunk_key).filter(|_| rank == 0);
+        for key in chunks.chain([card_key(rank)]) {
+            let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
+        }
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
     }
 
@@ -316,40 +323,75 @@ impl Joining<'_> {
         Ok(sockets)
     }
 
-    /// Waits for the cards of all ranks, which have come.
+    /// Waits for the cards of all ranks, which have come. Rank 0 collects them, so that the number of operations does not
+    /// grow with the square of the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
-        let meeting = self.meeting;
-        let world = meeting.launch.world_size;
+        let (meeting, store) = (self.meeting, self.met.store());
+        let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
         let mut cards: Vec<Option<Card>> = (0..world).map(|_| None).collect();
-        cards[meeting.launch.rank] = Some(own);
-        let (mut pause, mut looked) = (Duration::from_micros(500), Instant::now());
+        cards[rank] = Some(own);
+        let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
+        let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
+        let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
+        // The cards that show whether their ranks have ended.
+        let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
-            for rank in 0..world {
-                let (key, last) = (card_key(rank), deadline::with_last_word(self.deadline));
-                if cards[rank].is_none() && self.met.store().contains(&[&key], last)? {
-                    let text = self.met.store().get(&key, last)?;
-                    let card = checked(meeting, rank, &text, known(&cards))?;
-                    cards[rank] = Some(card);
+            let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
+            let (is_late, last) = (Instant::now() >= self.deadline, deadline::with_last_word(self.deadline));
+            match waited {
+                Ok(()) => break,
+                Err(error) if !is_late && !matches!(error, Error::StoreTimeout { .. }) => return Err(error),
+                Err(_) => {}
+            }
+            for other in of_collectors.clone() {
+                if cards[other].is_none() && store.contains(&[&card_key(other)], last)? {
+                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
                 }
             }
-            let missing: Vec<_> = (0..world).filter(|rank| cards[*rank].is_none()).collect();
-            if missing.is_empty() {
-                return Ok(cards.into_iter().flatten().collect());
+            if self.count.read(last)? != self.number {
+                return Err(self.is_there_twice());
             }
-            if looked.elapsed() > LOOK {
-                looked = Instant::now();
-                if self.count.read(deadline::with_last_word(self.deadline))? != self.number {
-                    return Err(self.is_there_twice());
-                }
-                self.check_others(known(&cards))?;
+            self.check_others(known(&cards))?;
+            if is_late {
+                let is_missing = |other: &usize| !store.contains(&[&card_key(*other)], last).unwrap_or(false);
+                let missing: Vec<usize> = (0..world).filter(is_missing).collect();
+                let missing = if missing.is_empty() { vec![0] } else { missing };
+                let (missing, timeout) = (ranks(&missing), meeting.timeout);
+                return Err(meeting.error(format!("{missing} did not go on within {timeout:?}")));
             }
-            if Instant::now() >= self.deadline {
-                let missing = ranks(&missing);
-                return Err(meeting.error(format!("{missing} did not go on within {:?}", meeting.timeout)));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        let last = deadline::with_last_word(self.deadline);
+        if rank > 0 {
+            for (number, chunk) in chunks.iter().enumerate() {
+                let collected = serde_json::from_slice::<Vec<Card>>(&store.get(chunk, last)?);
+                let collected = collected.map_err(|_| unreadable(meeting, 0))?;
+                for (other, card) in (number * CHUNK..world).zip(collected) {
+                    let known_as = cards[other].as_ref().map(|known| &known.token);
+                    if known_as.is_some_and(|token| *token != card.token) {
+                        return Err(self.is_there_twice());
+                    }
+                    if cards[other].is_none() {
+                        cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                    }
+                }
+            }
+        } else {
+            for other in 1..world {
+                if cards[other].is_none() {
+                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                }
+            }
+            for (chunk, cards) in chunks.iter().zip(cards.chunks(CHUNK)) {
+                store.set(chunk, &serde_json::to_vec(cards).unwrap_or_default(), last)?;
+            }
+        }
+        let cards: Vec<Card> = cards.into_iter().flatten().collect();
+        if cards.len() < world {
+            return Err(unreadable(meeting, 0));
+        }
+        Ok(cards)
     }
 
     /// Fails if a rank has given up, or has ended.
@@ -398,17 +440,25 @@ fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
     cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)))
 }
 
+/// Another rank's card.
+fn parsed(meeting: &Meeting<'_>, rank: usize, text: &[u8]) -> Result<Card> {
+    serde_json::from_slice(text).map_err(|_| unreadable(meeting, rank))
+}
+
+fn unreadable(meeting: &Meeting<'_>, rank: usize) -> Error {
+    meeting.error(format!("what rank {rank} has put into the store cannot be read"))
+}
+
 /// Another rank's card, if it goes with those that are known.
 fn checked<'c>(
     meeting: &Meeting<'_>,
     rank: usize,
-    text: &[u8],
+    card: Card,
     known: impl Iterator<Item = (usize, &'c Card)>,
 ) -> Result<Card> {
-    let card = serde_json::from_slice::<Card>(text).ok().filter(|card| card.token.len() == TOKEN);
-    let Some(card) = card else {
-        return Err(meeting.error(format!("what rank {rank} has put into the store cannot be read")));
-    };
+    if card.token.len() != TOKEN {
+        return Err(unreadable(meeting, rank));
+    }
     for (other, known) in known {
         if known.device.is_emulated != card.device.is_emulated {
             return Err(meeting.error(format!(
