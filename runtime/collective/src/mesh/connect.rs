@@ -2,10 +2,11 @@
 //!
 //! Guarantees: what [`rendezvous`] finds, and what does not fit beyond that (two ranks on one stream, emulated devices and
 //! GPUs), is an error that names it, on all ranks that wait; a process that ends meanwhile is named at once; what does not
-//! happen, at the deadline. Sockets are bound to the address of the options, loopback unless told otherwise. Only who can
+//! happen, at the deadline. Sockets are bound to the address of the options; without one, to the loopback interface if all
+//! ranks share the host, else to the network by which the store is reached. Only who can
 //! read the store knows the tokens that both ends of a connection ask for; whoever else connects is refused.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -22,10 +23,11 @@ use super::{Mesh, Stop};
 use crate::deadline;
 use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
-use crate::launch::Launch;
+use crate::launch::{Launch, StoreAddress};
+use crate::machine;
 use crate::recorder::Recorder;
 use crate::rendezvous;
-use crate::store::{PrefixStore, Store, Token};
+use crate::store::{PrefixStore, Store, Token, resolve};
 
 /// The key of a meeting with the reason why a rank gave up.
 const BROKEN: &str = "broken";
@@ -64,7 +66,8 @@ pub(crate) struct Meeting<'a> {
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
     pub timeout: Duration,
-    pub address: IpAddr,
+    /// The address of the options.
+    pub address: Option<IpAddr>,
     pub device: DeviceFacts,
     /// The GPU; emulated devices have none.
     pub gpu: Option<Uuid>,
@@ -85,7 +88,8 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
     let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(meeting.recorded)));
     if world == 1 {
         let id = format!("{name}#alone{}", member.number);
-        let mesh = meeting.mesh(id, member, &[this], |_| Err(meeting.error("there is no other rank")))?;
+        let mesh = meeting
+            .mesh(id, member, meeting.address, &[this], |_| Err(meeting.error("there is no other rank")))?;
         return Ok((mesh, vec![meeting.device.clone()]));
     }
     // All ranks read the same number: it grows when the ranks have met, for which all must have come. Where they have not, it
@@ -131,6 +135,7 @@ impl Meeting<'_> {
         &self,
         id: String,
         member: Arc<Member>,
+        address: Option<IpAddr>,
         processes: &[Process],
         mut wire: impl FnMut(usize) -> Result<Wire>,
     ) -> Result<Arc<Mesh>> {
@@ -144,7 +149,7 @@ impl Meeting<'_> {
         let file = format!("{file}-rank{}.json", self.launch.rank);
         let dump_to = Mutex::new(self.dump_to.as_ref().map(|folder| folder.join(file)));
         let (name, has_left) = (self.name.to_owned(), AtomicBool::new(false));
-        Ok(Arc::new(Mesh { name, id, member, wires, identities, dump_to, has_left }))
+        Ok(Arc::new(Mesh { name, id, member, address, wires, identities, dump_to, has_left }))
     }
 }
 
@@ -187,9 +192,11 @@ impl Joining<'_> {
     fn join(&self, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
         let meeting = self.meeting;
         let rank = meeting.launch.rank;
-        let listener = TcpListener::bind((meeting.address, 0))
+        let address = meeting.address.or_else(|| self.address_between_hosts());
+        let ip = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let listener = TcpListener::bind((ip, 0))
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|error| meeting.error(format!("cannot listen on {}: {error}", meeting.address)))?;
+            .map_err(|error| meeting.error(format!("cannot listen on {ip}: {error}")))?;
         let card = Card {
             process: self.this.clone(),
             member: member.number,
@@ -207,7 +214,7 @@ impl Joining<'_> {
 
         let processes: Vec<_> = cards.iter().map(|card| card.process.clone()).collect();
         let mut readers = Vec::new();
-        let mesh = meeting.mesh(id, member, &processes, |other| match sockets[other].take() {
+        let mesh = meeting.mesh(id, member, address, &processes, |other| match sockets[other].take() {
             Some(socket) => {
                 let system = |error| meeting.error(format!("cannot use the socket to rank {other}: {error}"));
                 readers.push((other, socket.try_clone().map_err(system)?));
@@ -231,6 +238,26 @@ impl Joining<'_> {
             let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
         }
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
+    }
+
+    /// Whether another rank is on this host, in the same container.
+    fn shares_host(&self, other: usize) -> bool {
+        let members = self.met.members();
+        members[other].host_identity == members[self.meeting.launch.rank].host_identity
+    }
+
+    /// The address of this host on the network by which it reaches the store; `None` if all ranks share the host, or the
+    /// store is no server.
+    fn address_between_hosts(&self) -> Option<IpAddr> {
+        let Meeting { launch, .. } = *self.meeting;
+        let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
+        if (0..launch.world_size).all(|other| self.shares_host(other)) {
+            return None;
+        }
+        let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
+        let towards = targets.into_iter().find_map(machine::address_towards);
+        // On the host of the store its name may stand for the loopback interface.
+        towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
     /// The error when another with this rank was faster. The rendezvous distinguishes processes, not threads.
@@ -280,7 +307,7 @@ impl Joining<'_> {
                 self.find_cause(cards)?;
             }
             let socket = dialled.map_err(|error| {
-                let advice = match card.process.shares_host(&self.this) {
+                let advice = match self.shares_host(other) {
                     true => "it has ended or was killed",
                     false => "`address` in the options must be one that the other hosts reach",
                 };
