@@ -269,13 +269,14 @@ impl Joining<'_> {
     /// Waits until all ranks have connected to all.
     fn wait_for_all(&self, mesh: &Mesh, cards: &[Card]) -> Result<()> {
         let meeting = self.meeting;
-        let late = || meeting.error(format!("not all ranks were ready within {:?}", meeting.timeout));
-        let failed = |stop| match stop {
+        let late = |what: String| meeting.error(format!("{what} within {:?}", meeting.timeout));
+        let failed = |stop, what: String| match stop {
             Stop::Failed(failure) => meeting.error(failure.to_string()),
-            Stop::Deadline => late(),
+            Stop::Deadline => late(what),
         };
         let init = Fingerprint::init();
-        mesh.announce(&init, self.deadline).map_err(failed)?;
+        let unread = |stop| failed(stop, "a rank has not read that this one is ready".to_owned());
+        mesh.announce(&init, self.deadline).map_err(unread)?;
         for rank in mesh.others() {
             loop {
                 match mesh.hear(rank, &init, Instant::now() + LOOK) {
@@ -283,7 +284,7 @@ impl Joining<'_> {
                     Err(Stop::Deadline) if Instant::now() < self.deadline => {
                         self.check_others(cards.iter().enumerate())?;
                     }
-                    Err(stop) => return Err(failed(stop)),
+                    Err(stop) => return Err(failed(stop, format!("rank {rank} was not ready"))),
                 }
             }
         }

@@ -93,18 +93,21 @@ impl RunStore {
     /// The store cannot be reached; [`Error::StoreTimeout`] when others still use it at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
-        if let Some(will) = self.will.take() {
+        let rank = self.launch.rank;
+        if let Some(will) = &mut self.will {
+            // The end of the connection then says that the rank has finished: it has either done so or ended, at any time.
+            let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
+            let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
-            will.revoke(deadline).map_err(|source| Error::StoreSilent {
+            will.replace(key, b"", deadline).map_err(|source| Error::StoreSilent {
                 address,
                 operation: "finish",
                 source,
             })?;
         }
-        match (&self.server, self.launch.rank) {
-            (Some(_), _) => wait_for_others(&run, self.launch.world_size, deadline),
-            (None, rank) if rank > 0 => run.set(&format!("{FINISHED}/{rank}"), b"", deadline),
-            _ => Ok(()),
+        match &self.server {
+            Some(_) => wait_for_others(&run, self.launch.world_size, deadline),
+            None => Ok(()),
         }
     }
 }
