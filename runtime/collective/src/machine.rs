@@ -1,6 +1,7 @@
 //! This host, as other hosts and processes can know it.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::OnceLock;
 
 /// What distinguishes this host, or its container, from others: the system's boot and its namespaces. Processes with
@@ -29,4 +30,33 @@ pub fn name() -> &'static str {
             name => name.to_owned(),
         }
     })
+}
+
+/// The address of this host on the network by which it reaches another.
+pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
+    let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    // It sends nothing, but chooses the route.
+    socket.connect(other).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+/// The address of this host on the network that its default route leads to.
+pub fn outward_address() -> Option<IpAddr> {
+    // One for documentation, which no host has.
+    address_towards((Ipv4Addr::new(192, 0, 2, 1), 9).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_reaches_itself_by_loopback() {
+        for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9))] {
+            let towards = address_towards((ip, 9).into()).expect("a route");
+            assert!(towards.is_loopback(), "{towards}");
+        }
+    }
 }

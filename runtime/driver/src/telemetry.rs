@@ -1,6 +1,6 @@
-//! Telemetry of a device: clocks, temperature, power.
+//! Telemetry of a device: clocks, temperature, power, utilization.
 
-/// Clocks, temperature and power of a device at one time. What the system does not report is `None`; without the
+/// Clocks, temperature, power and utilization of a device at one time. What the system does not report is `None`; without the
 /// driver's management library (NVML), that is everything.
 ///
 /// ```
@@ -30,6 +30,10 @@ pub struct Telemetry {
     pub power_limit_w: Option<f64>,
     /// Memory in use in bytes, by all processes.
     pub memory_used: Option<u64>,
+    /// Percent of the last sample period (a sixth of a second to a second) in which a kernel ran.
+    pub utilization_percent: Option<u32>,
+    /// Percent of the last sample period in which memory was read or written.
+    pub memory_utilization_percent: Option<u32>,
     /// Why clocks are below their highest, in NVML's words in lower case, for example `sw_power_cap`, `gpu_idle`.
     /// Empty: for no reason, or the system does not report it.
     pub throttle_reasons: Vec<String>,

@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::launch::Launch;
 
+/// The key of a split with what all ranks pass, which rank 0 writes.
+const ALL: &str = "all";
+
 impl Communicator {
     /// Divides the ranks: those that pass the same color get a communicator of their own, in the order of their keys, and of
     /// ranks where keys are equal. All ranks call it; one that passes `None` gets `None`. The new communicator has the
@@ -24,19 +27,16 @@ impl Communicator {
         let deadline = deadline::within(self.options.init_timeout);
         let own = serde_json::to_vec(&(color, key)).unwrap_or_default();
         self.store.set(&format!("{prefix}/{}", self.rank()), &own, deadline)?;
-        let mut ranks = Vec::new();
-        for rank in 0..self.world_size() {
-            let text = self.read_of(rank, &format!("{prefix}/{rank}"), deadline)?;
-            let (theirs, key): (Option<u32>, i64) = serde_json::from_slice(&text)
-                .map_err(|_| self.split_error(format!("rank {rank} has put garbage into the store")))?;
-            if theirs == color {
-                ranks.push((key, rank));
-            }
-        }
+        let all = self.gather_colors(&prefix, deadline)?;
+        let with_color = all.iter().enumerate().filter(|(_, (theirs, _))| *theirs == color);
+        let mut ranks: Vec<(i64, usize)> = with_color.map(|(rank, (_, key))| (*key, rank)).collect();
         if let Some(before) = (self.splits - 1).checked_sub(1) {
             // All ranks have come here, so none reads the keys of the split before.
-            let last = deadline::with_last_word(deadline);
-            self.store.delete(&format!("{}/{}", self.split_keys(before), self.rank()), last)?;
+            let (before, last) = (self.split_keys(before), deadline::with_last_word(deadline));
+            self.store.delete(&format!("{before}/{}", self.rank()), last)?;
+            if self.rank() == 0 {
+                self.store.delete(&format!("{before}/{ALL}"), last)?;
+            }
         }
         let Some(color) = color else { return Ok(None) };
         ranks.sort_unstable();
@@ -101,8 +101,27 @@ impl Communicator {
         }
     }
 
-    /// A value that another rank puts into the store, unless the communicator fails first.
-    fn read_of(&self, rank: usize, key: &str, deadline: Instant) -> Result<Vec<u8>> {
+    /// The colors and keys of all ranks. Rank 0 collects them, so that the number of operations does not grow with the square
+    /// of the number of ranks.
+    fn gather_colors(&self, prefix: &str, deadline: Instant) -> Result<Vec<(Option<u32>, i64)>> {
+        let garbage = |rank: usize| self.split_error(format!("rank {rank} has put garbage into the store"));
+        if self.rank() > 0 {
+            let text = self.read(&format!("{prefix}/{ALL}"), prefix, deadline)?;
+            let all: Vec<_> = serde_json::from_slice(&text).map_err(|_| garbage(0))?;
+            return if all.len() == self.world_size() { Ok(all) } else { Err(garbage(0)) };
+        }
+        let mut all = Vec::with_capacity(self.world_size());
+        for rank in 0..self.world_size() {
+            let text = self.read(&format!("{prefix}/{rank}"), prefix, deadline)?;
+            all.push(serde_json::from_slice(&text).map_err(|_| garbage(rank))?);
+        }
+        let text = serde_json::to_vec(&all).unwrap_or_default();
+        self.store.set(&format!("{prefix}/{ALL}"), &text, deadline::with_last_word(deadline))?;
+        Ok(all)
+    }
+
+    /// A value of a split that another rank puts into the store, unless the communicator fails first.
+    fn read(&self, key: &str, prefix: &str, deadline: Instant) -> Result<Vec<u8>> {
         let mut pause = Duration::from_micros(500);
         loop {
             let last = deadline::with_last_word(deadline);
@@ -113,6 +132,10 @@ impl Communicator {
                 return Err(self.mesh.error(None, failure).into());
             }
             if Instant::now() >= deadline {
+                let is_missing = |rank: &usize| {
+                    !self.store.contains(&[&format!("{prefix}/{rank}")], last).unwrap_or(false)
+                };
+                let rank = (0..self.world_size()).find(is_missing).unwrap_or(0);
                 let waited = self.options.init_timeout;
                 return Err(self.split_error(format!("rank {rank} did not call it within {waited:?}")));
             }

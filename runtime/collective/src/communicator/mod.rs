@@ -148,7 +148,7 @@ impl Communicator {
         stream: &Stream,
         launch: Launch,
         store: Arc<dyn Store>,
-        options: CommunicatorOptions,
+        mut options: CommunicatorOptions,
     ) -> Result<Self> {
         let device = stream.device();
         device.check()?;
@@ -173,6 +173,8 @@ impl Communicator {
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&meeting)?;
+        // Parts of it do not know the address of the store.
+        options.address = mesh.address;
         let backend = Self::backend(stream, &options, &mesh, &devices)?;
         Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0 })
     }

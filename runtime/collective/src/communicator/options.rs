@@ -1,6 +1,6 @@
 //! [`CommunicatorOptions`].
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub struct CommunicatorOptions {
     pub(crate) init_timeout: Duration,
     pub(crate) backend: BackendChoice,
     pub(crate) is_checked: bool,
-    pub(crate) address: IpAddr,
+    pub(crate) address: Option<IpAddr>,
     pub(crate) recorded: usize,
     pub(crate) dump_to: Option<PathBuf>,
     /// In place of the library, on emulated devices.
@@ -60,7 +60,7 @@ impl Default for CommunicatorOptions {
             init_timeout: Duration::from_secs(300),
             backend: BackendChoice::Auto,
             is_checked: false,
-            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            address: None,
             recorded: 1024,
             dump_to: None,
             #[cfg(test)]
@@ -107,10 +107,11 @@ impl CommunicatorOptions {
         self
     }
 
-    /// The address of this host by which processes of other ranks reach this one: 127.0.0.1 by default, which is this host
-    /// alone.
+    /// The address of this host by which processes of other ranks reach this one. By default it is 127.0.0.1 if all ranks
+    /// share the host; else that on the network by which this host reaches the server of the store. Where ranks of several
+    /// hosts meet in a [`FileStore`](crate::store::FileStore), it must be set.
     pub fn address(mut self, address: IpAddr) -> Self {
-        self.address = address;
+        self.address = Some(address);
         self
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Guarantees: what [`rendezvous`] finds, and what does not fit beyond that (two ranks on one stream, emulated devices and
 //! GPUs), is an error that names it, on all ranks that wait; a process that ends meanwhile is named at once; what does not
-//! happen, at the deadline. Sockets are bound to the address of the options, loopback unless told otherwise. Only who can
+//! happen, at the deadline. Sockets are bound to the address of the options; without one, to the loopback interface if all
+//! ranks share the host, else to the network by which the store is reached. Only who can
 //! read the store knows the tokens that both ends of a connection ask for; whoever else connects is refused.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -22,10 +23,11 @@ use super::{Mesh, Stop};
 use crate::deadline;
 use crate::error::{Error, Result};
 use crate::fingerprint::Fingerprint;
-use crate::launch::Launch;
+use crate::launch::{Launch, StoreAddress};
+use crate::machine;
 use crate::recorder::Recorder;
 use crate::rendezvous;
-use crate::store::{PrefixStore, Store, Token};
+use crate::store::{PrefixStore, Store, Token, resolve};
 
 /// The key of a meeting with the reason why a rank gave up.
 const BROKEN: &str = "broken";
@@ -33,8 +35,8 @@ const BROKEN: &str = "broken";
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// The time between two looks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest pause between two looks into the store.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The number of cards that rank 0 puts under a key: a card has less than 1 KiB.
+const CHUNK: usize = 1024;
 
 /// A rank's device, as the others see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +66,8 @@ pub(crate) struct Meeting<'a> {
     pub launch: &'a Launch,
     pub store: &'a Arc<dyn Store>,
     pub timeout: Duration,
-    pub address: IpAddr,
+    /// The address of the options.
+    pub address: Option<IpAddr>,
     pub device: DeviceFacts,
     /// The GPU; emulated devices have none.
     pub gpu: Option<Uuid>,
@@ -85,7 +88,8 @@ pub(crate) fn connect(meeting: &Meeting<'_>) -> Result<(Arc<Mesh>, Vec<DeviceFac
     let (this, member) = (Process::this()?, Member::new(rank, world, Recorder::new(meeting.recorded)));
     if world == 1 {
         let id = format!("{name}#alone{}", member.number);
-        let mesh = meeting.mesh(id, member, &[this], |_| Err(meeting.error("there is no other rank")))?;
+        let mesh = meeting
+            .mesh(id, member, meeting.address, &[this], |_| Err(meeting.error("there is no other rank")))?;
         return Ok((mesh, vec![meeting.device.clone()]));
     }
     // All ranks read the same number: it grows when the ranks have met, for which all must have come. Where they have not, it
@@ -131,6 +135,7 @@ impl Meeting<'_> {
         &self,
         id: String,
         member: Arc<Member>,
+        address: Option<IpAddr>,
         processes: &[Process],
         mut wire: impl FnMut(usize) -> Result<Wire>,
     ) -> Result<Arc<Mesh>> {
@@ -144,7 +149,7 @@ impl Meeting<'_> {
         let file = format!("{file}-rank{}.json", self.launch.rank);
         let dump_to = Mutex::new(self.dump_to.as_ref().map(|folder| folder.join(file)));
         let (name, has_left) = (self.name.to_owned(), AtomicBool::new(false));
-        Ok(Arc::new(Mesh { name, id, member, wires, identities, dump_to, has_left }))
+        Ok(Arc::new(Mesh { name, id, member, address, wires, identities, dump_to, has_left }))
     }
 }
 
@@ -168,6 +173,10 @@ fn card_key(rank: usize) -> String {
     format!("card/{rank}")
 }
 
+fn chunk_key(chunk: usize) -> String {
+    format!("cards/{chunk}")
+}
+
 /// Ranks that have met and connect.
 struct Joining<'a> {
     meeting: &'a Meeting<'a>,
@@ -183,9 +192,11 @@ impl Joining<'_> {
     fn join(&self, id: String, member: Arc<Member>) -> Result<(Arc<Mesh>, Vec<DeviceFacts>)> {
         let meeting = self.meeting;
         let rank = meeting.launch.rank;
-        let listener = TcpListener::bind((meeting.address, 0))
+        let address = meeting.address.or_else(|| self.address_between_hosts());
+        let ip = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let listener = TcpListener::bind((ip, 0))
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|error| meeting.error(format!("cannot listen on {}: {error}", meeting.address)))?;
+            .map_err(|error| meeting.error(format!("cannot listen on {ip}: {error}")))?;
         let card = Card {
             process: self.this.clone(),
             member: member.number,
@@ -203,7 +214,7 @@ impl Joining<'_> {
 
         let processes: Vec<_> = cards.iter().map(|card| card.process.clone()).collect();
         let mut readers = Vec::new();
-        let mesh = meeting.mesh(id, member, &processes, |other| match sockets[other].take() {
+        let mesh = meeting.mesh(id, member, address, &processes, |other| match sockets[other].take() {
             Some(socket) => {
                 let system = |error| meeting.error(format!("cannot use the socket to rank {other}: {error}"));
                 readers.push((other, socket.try_clone().map_err(system)?));
@@ -221,9 +232,32 @@ impl Joining<'_> {
             started.map_err(|error| meeting.error(format!("cannot start a thread: {error}")))?;
         }
         self.wait_for_all(&mesh, &cards)?;
-        // All have read it.
-        let _ = self.met.store().delete(&card_key(rank), deadline::with_last_word(Instant::now()));
+        // All have read what is there.
+        let chunks = (0..cards.len().div_ceil(CHUNK)).map(chunk_key).filter(|_| rank == 0);
+        for key in chunks.chain([card_key(rank)]) {
+            let _ = self.met.store().delete(&key, deadline::with_last_word(Instant::now()));
+        }
         Ok((mesh, cards.into_iter().map(|card| card.device).collect()))
+    }
+
+    /// Whether another rank is on this host, in the same container.
+    fn shares_host(&self, other: usize) -> bool {
+        let members = self.met.members();
+        members[other].host_identity == members[self.meeting.launch.rank].host_identity
+    }
+
+    /// The address of this host on the network by which it reaches the store; `None` if all ranks share the host, or the
+    /// store is no server.
+    fn address_between_hosts(&self) -> Option<IpAddr> {
+        let Meeting { launch, .. } = *self.meeting;
+        let Some(store @ StoreAddress::Tcp { .. }) = &launch.store else { return None };
+        if (0..launch.world_size).all(|other| self.shares_host(other)) {
+            return None;
+        }
+        let targets = resolve(&store.to_string(), self.deadline).unwrap_or_default();
+        let towards = targets.into_iter().find_map(machine::address_towards);
+        // On the host of the store its name may stand for the loopback interface.
+        towards.filter(|ip| !ip.is_loopback()).or_else(machine::outward_address)
     }
 
     /// The error when another with this rank was faster. The rendezvous distinguishes processes, not threads.
@@ -235,13 +269,14 @@ impl Joining<'_> {
     /// Waits until all ranks have connected to all.
     fn wait_for_all(&self, mesh: &Mesh, cards: &[Card]) -> Result<()> {
         let meeting = self.meeting;
-        let late = || meeting.error(format!("not all ranks were ready within {:?}", meeting.timeout));
-        let failed = |stop| match stop {
+        let late = |what: String| meeting.error(format!("{what} within {:?}", meeting.timeout));
+        let failed = |stop, what: String| match stop {
             Stop::Failed(failure) => meeting.error(failure.to_string()),
-            Stop::Deadline => late(),
+            Stop::Deadline => late(what),
         };
         let init = Fingerprint::init();
-        mesh.announce(&init, self.deadline).map_err(failed)?;
+        let unread = |stop| failed(stop, "a rank has not read that this one is ready".to_owned());
+        mesh.announce(&init, self.deadline).map_err(unread)?;
         for rank in mesh.others() {
             loop {
                 match mesh.hear(rank, &init, Instant::now() + LOOK) {
@@ -249,7 +284,7 @@ impl Joining<'_> {
                     Err(Stop::Deadline) if Instant::now() < self.deadline => {
                         self.check_others(cards.iter().enumerate())?;
                     }
-                    Err(stop) => return Err(failed(stop)),
+                    Err(stop) => return Err(failed(stop, format!("rank {rank} was not ready"))),
                 }
             }
         }
@@ -273,7 +308,7 @@ impl Joining<'_> {
                 self.find_cause(cards)?;
             }
             let socket = dialled.map_err(|error| {
-                let advice = match card.process.shares_host(&self.this) {
+                let advice = match self.shares_host(other) {
                     true => "it has ended or was killed",
                     false => "`address` in the options must be one that the other hosts reach",
                 };
@@ -316,40 +351,75 @@ impl Joining<'_> {
         Ok(sockets)
     }
 
-    /// Waits for the cards of all ranks, which have come.
+    /// Waits for the cards of all ranks, which have come. Rank 0 collects them, so that the number of operations does not
+    /// grow with the square of the number of ranks.
     fn read_cards(&self, own: Card) -> Result<Vec<Card>> {
-        let meeting = self.meeting;
-        let world = meeting.launch.world_size;
+        let (meeting, store) = (self.meeting, self.met.store());
+        let (rank, world) = (meeting.launch.rank, meeting.launch.world_size);
         let mut cards: Vec<Option<Card>> = (0..world).map(|_| None).collect();
-        cards[meeting.launch.rank] = Some(own);
-        let (mut pause, mut looked) = (Duration::from_micros(500), Instant::now());
+        cards[rank] = Some(own);
+        let chunks: Vec<String> = (0..world.div_ceil(CHUNK)).map(chunk_key).collect();
+        let awaited = if rank == 0 { (1..world).map(card_key).collect() } else { chunks.clone() };
+        let awaited: Vec<&str> = awaited.iter().map(String::as_str).collect();
+        // The cards that show whether their ranks have ended.
+        let of_collectors = if rank == 0 { 1..world } else { 0..1 };
         loop {
-            for rank in 0..world {
-                let (key, last) = (card_key(rank), deadline::with_last_word(self.deadline));
-                if cards[rank].is_none() && self.met.store().contains(&[&key], last)? {
-                    let text = self.met.store().get(&key, last)?;
-                    let card = checked(meeting, rank, &text, known(&cards))?;
-                    cards[rank] = Some(card);
+            let waited = store.wait(&awaited, self.deadline.min(Instant::now() + LOOK));
+            let (is_late, last) = (Instant::now() >= self.deadline, deadline::with_last_word(self.deadline));
+            match waited {
+                Ok(()) => break,
+                Err(error) if !is_late && !matches!(error, Error::StoreTimeout { .. }) => return Err(error),
+                Err(_) => {}
+            }
+            for other in of_collectors.clone() {
+                if cards[other].is_none() && store.contains(&[&card_key(other)], last)? {
+                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
                 }
             }
-            let missing: Vec<_> = (0..world).filter(|rank| cards[*rank].is_none()).collect();
-            if missing.is_empty() {
-                return Ok(cards.into_iter().flatten().collect());
+            if self.count.read(last)? != self.number {
+                return Err(self.is_there_twice());
             }
-            if looked.elapsed() > LOOK {
-                looked = Instant::now();
-                if self.count.read(deadline::with_last_word(self.deadline))? != self.number {
-                    return Err(self.is_there_twice());
-                }
-                self.check_others(known(&cards))?;
+            self.check_others(known(&cards))?;
+            if is_late {
+                let is_missing = |other: &usize| !store.contains(&[&card_key(*other)], last).unwrap_or(false);
+                let missing: Vec<usize> = (0..world).filter(is_missing).collect();
+                let missing = if missing.is_empty() { vec![0] } else { missing };
+                let (missing, timeout) = (ranks(&missing), meeting.timeout);
+                return Err(meeting.error(format!("{missing} did not go on within {timeout:?}")));
             }
-            if Instant::now() >= self.deadline {
-                let missing = ranks(&missing);
-                return Err(meeting.error(format!("{missing} did not go on within {:?}", meeting.timeout)));
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        let last = deadline::with_last_word(self.deadline);
+        if rank > 0 {
+            for (number, chunk) in chunks.iter().enumerate() {
+                let collected = serde_json::from_slice::<Vec<Card>>(&store.get(chunk, last)?);
+                let collected = collected.map_err(|_| unreadable(meeting, 0))?;
+                for (other, card) in (number * CHUNK..world).zip(collected) {
+                    let known_as = cards[other].as_ref().map(|known| &known.token);
+                    if known_as.is_some_and(|token| *token != card.token) {
+                        return Err(self.is_there_twice());
+                    }
+                    if cards[other].is_none() {
+                        cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                    }
+                }
+            }
+        } else {
+            for other in 1..world {
+                if cards[other].is_none() {
+                    let card = parsed(meeting, other, &store.get(&card_key(other), last)?)?;
+                    cards[other] = Some(checked(meeting, other, card, known(&cards))?);
+                }
+            }
+            for (chunk, cards) in chunks.iter().zip(cards.chunks(CHUNK)) {
+                store.set(chunk, &serde_json::to_vec(cards).unwrap_or_default(), last)?;
+            }
+        }
+        let cards: Vec<Card> = cards.into_iter().flatten().collect();
+        if cards.len() < world {
+            return Err(unreadable(meeting, 0));
+        }
+        Ok(cards)
     }
 
     /// Fails if a rank has given up, or has ended.
@@ -398,17 +468,25 @@ fn known(cards: &[Option<Card>]) -> impl Iterator<Item = (usize, &Card)> {
     cards.iter().enumerate().filter_map(|(rank, card)| Some((rank, card.as_ref()?)))
 }
 
+/// Another rank's card.
+fn parsed(meeting: &Meeting<'_>, rank: usize, text: &[u8]) -> Result<Card> {
+    serde_json::from_slice(text).map_err(|_| unreadable(meeting, rank))
+}
+
+fn unreadable(meeting: &Meeting<'_>, rank: usize) -> Error {
+    meeting.error(format!("what rank {rank} has put into the store cannot be read"))
+}
+
 /// Another rank's card, if it goes with those that are known.
 fn checked<'c>(
     meeting: &Meeting<'_>,
     rank: usize,
-    text: &[u8],
+    card: Card,
     known: impl Iterator<Item = (usize, &'c Card)>,
 ) -> Result<Card> {
-    let card = serde_json::from_slice::<Card>(text).ok().filter(|card| card.token.len() == TOKEN);
-    let Some(card) = card else {
-        return Err(meeting.error(format!("what rank {rank} has put into the store cannot be read")));
-    };
+    if card.token.len() != TOKEN {
+        return Err(unreadable(meeting, rank));
+    }
     for (other, known) in known {
         if known.device.is_emulated != card.device.is_emulated {
             return Err(meeting.error(format!(

@@ -14,7 +14,7 @@ mod process;
 mod wire;
 
 use std::io::ErrorKind;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -40,6 +40,8 @@ pub(crate) struct Mesh {
     /// Unlike the name, no other communicator of the store has it, before or after this one.
     pub id: String,
     pub member: Arc<Member>,
+    /// The address of this host by which the others reach this rank; the loopback interface's if `None`.
+    pub address: Option<IpAddr>,
     /// One for each rank.
     wires: Vec<Wire>,
     /// Each rank's process and host, for errors.

@@ -52,11 +52,6 @@ impl Process {
         })
     }
 
-    /// Whether both have the same host, by its name.
-    pub fn shares_host(&self, other: &Self) -> bool {
-        self.host == other.host
-    }
-
     /// Whether it has ended, as far as this process, `this`, can see.
     pub fn has_ended(&self, this: &Self) -> bool {
         if self.started == 0 || self.place != this.place {

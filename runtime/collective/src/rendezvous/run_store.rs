@@ -1,7 +1,7 @@
 //! The store of a run, opened as the environment says.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ use super::{FINISHED, GONE, LOOK, gone};
 use crate::deadline;
 use crate::error::{Error, Result};
 use crate::launch::{Launch, StoreAddress, StoreHost};
+use crate::machine;
 use crate::store::{
     FileStore, MemoryStore, PrefixStore, ServerOptions, Store, StoreServer, TcpStore, Will, resolve,
 };
@@ -92,18 +93,21 @@ impl RunStore {
     /// The store cannot be reached; [`Error::StoreTimeout`] when others still use it at the deadline.
     pub fn finish(mut self, deadline: Instant) -> Result<()> {
         let run = PrefixStore::new(self.launch.key_prefix(), self.store.clone());
-        if let Some(will) = self.will.take() {
+        let rank = self.launch.rank;
+        if let Some(will) = &mut self.will {
+            // The end of the connection then says that the rank has finished: it has either done so or ended, at any time.
+            let finished = format!("{}/{FINISHED}/{rank}", self.launch.key_prefix());
+            let key = if rank > 0 { finished.as_str() } else { "" };
             let address = self.launch.store.as_ref().map(ToString::to_string).unwrap_or_default();
-            will.revoke(deadline).map_err(|source| Error::StoreSilent {
+            will.replace(key, b"", deadline).map_err(|source| Error::StoreSilent {
                 address,
                 operation: "finish",
                 source,
             })?;
         }
-        match (&self.server, self.launch.rank) {
-            (Some(_), _) => wait_for_others(&run, self.launch.world_size, deadline),
-            (None, rank) if rank > 0 => run.set(&format!("{FINISHED}/{rank}"), b"", deadline),
-            _ => Ok(()),
+        match &self.server {
+            Some(_) => wait_for_others(&run, self.launch.world_size, deadline),
+            None => Ok(()),
         }
     }
 }
@@ -173,14 +177,15 @@ fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -
     // Many systems give their own name an address of the loopback interface, which other hosts cannot reach.
     let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
     let is_inward = is_name && targets.iter().all(|target| target.ip().is_loopback());
-    let outward = if is_inward { targets.first().and_then(|target| outward(target.port())) } else { None };
+    let port = targets.first().filter(|_| is_inward).map(SocketAddr::port);
+    let outward = port.and_then(|port| Some(SocketAddr::new(machine::outward_address()?, port)));
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for target in targets {
         let both: Vec<SocketAddr> = [target].into_iter().chain(outward).collect();
         match StoreServer::start_at(&both, options.clone()) {
             Ok(server) => return Ok(server),
             Err(Error::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrNotAvailable => {
-                let here = crate::machine::name();
+                let here = machine::name();
                 let why = format!(
                     "{target} is not an address of this host, {here}: run rank 0 on the host that is named"
                 );
@@ -190,13 +195,4 @@ fn serve(address: &str, host: &str, options: ServerOptions, deadline: Instant) -
         }
     }
     Err(failed(last))
-}
-
-/// The address of this machine on the network that its default route leads to.
-fn outward(port: u16) -> Option<SocketAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // An address for documentation. Connecting sends nothing, but chooses the route.
-    socket.connect("192.0.2.1:9").ok()?;
-    let ip = socket.local_addr().ok()?.ip();
-    (!ip.is_unspecified()).then_some(SocketAddr::new(ip, port))
 }

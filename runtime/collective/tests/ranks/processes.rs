@@ -59,6 +59,16 @@ impl Rank {
         unreachable!("the process has ended")
     }
 
+    /// Stops this process until it is killed.
+    fn stop(&self) -> ! {
+        // SAFETY: it sends a signal to this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+        // This thread may go on for a moment.
+        loop {
+            std::thread::park();
+        }
+    }
+
     /// Asserts that less than 2 s have passed since a rank has died.
     #[track_caller]
     pub fn assert_in_time(&self) {
@@ -334,8 +344,7 @@ fn stopped_processes_are_asked_at_once() {
         let mut ranks = this.init(&timeout(500)).expect("ranks meet");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank > 0 {
-            // SAFETY: it sends a signal to this process.
-            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            this.stop();
         }
         let start = Instant::now();
         let error = ranks.barrier().and_then(|work| work.wait(LONG));
@@ -352,8 +361,7 @@ fn a_stopped_process_is_a_timeout() {
         let mut ranks = this.init(&timeout(500)).expect("ranks meet");
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         if this.rank == 2 {
-            // SAFETY: it sends a signal to this process.
-            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            this.stop();
         }
         let start = Instant::now();
         // More than the socket takes.

@@ -24,6 +24,8 @@ fn telemetry_is_read_while_the_device_works() {
     assert!(clock > 100 && clock <= most, "{now:?}");
     assert!(now.memory_clock_mhz.unwrap() > 100 && (1..120).contains(&now.temperature_c.unwrap()), "{now:?}");
     assert!(now.power_w.unwrap() > 1.0 && now.power_limit_w.unwrap() > 1.0, "{now:?}");
+    let percent = [now.utilization_percent.unwrap(), now.memory_utilization_percent.unwrap()];
+    assert!(percent.iter().all(|percent| *percent <= 100), "{now:?}");
     assert!(now.driver_version.unwrap().contains('.'));
     let started = std::time::Instant::now();
     let readings: Vec<u32> = (0..100).map(|_| device.sm_clock_mhz().unwrap()).collect();

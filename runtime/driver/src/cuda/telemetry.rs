@@ -36,6 +36,7 @@ impl Sensors {
     pub(super) fn read(&self, ordinal: u32) -> Telemetry {
         let Some(device) = self.device(ordinal) else { return Telemetry::default() };
         let watts = |milliwatts| f64::from(milliwatts) / 1000.0;
+        let utilization = device.utilization_rates().ok();
         Telemetry {
             sm_clock_mhz: device.clock_info(Clock::SM).ok(),
             max_sm_clock_mhz: device.max_clock_info(Clock::SM).ok(),
@@ -44,6 +45,8 @@ impl Sensors {
             power_w: device.power_usage().ok().map(watts),
             power_limit_w: device.enforced_power_limit().ok().map(watts),
             memory_used: device.memory_info().ok().map(|memory| memory.used),
+            utilization_percent: utilization.as_ref().map(|percent| percent.gpu),
+            memory_utilization_percent: utilization.map(|percent| percent.memory),
             throttle_reasons: device.current_throttle_reasons().map(names).unwrap_or_default(),
             driver_version: management::driver_version(),
         }

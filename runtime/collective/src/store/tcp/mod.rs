@@ -156,9 +156,10 @@ pub(crate) struct Will {
 }
 
 impl Will {
-    /// Takes it back.
-    pub fn revoke(mut self, deadline: Instant) -> io::Result<()> {
-        match self.connection.will(&[], &[], deadline) {
+    /// Replaces it: the server appends to this key instead, or does nothing with an empty one.
+    pub fn replace(&mut self, key: &str, value: &[u8], deadline: Instant) -> io::Result<()> {
+        let key = if key.is_empty() { Vec::new() } else { wire_key(key) };
+        match self.connection.will(&key, value, deadline) {
             Ok(()) => Ok(()),
             Err(Failure::Wire(error)) => Err(error),
             Err(other) => Err(io::Error::other(format!("{other:?}"))),
