@@ -109,6 +109,8 @@ const GRAPH_SYMBOLS: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feature {
     VirtualMemory,
+    /// Mapped memory of several processes.
+    SharedMemory,
     Pools,
     Peers,
     CaptureMode,
@@ -146,6 +148,7 @@ impl Feature {
                 "cuMemUnmap",
                 "cuMemSetAccess",
             ],
+            Feature::SharedMemory => &["cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"],
             Feature::Pools => &[
                 "cuMemPoolCreate",
                 "cuMemPoolDestroy",

@@ -51,6 +51,7 @@ mod recorder;
 mod registered;
 mod rows;
 mod schedule;
+mod shared_pages;
 mod simulated;
 mod stream;
 mod stream_calls;
@@ -201,6 +202,7 @@ impl EmulatedDriver {
             | Call::PinnedAllocate
             | Call::StreamAllocate
             | Call::PhysicalCreate
+            | Call::PhysicalCreateShareable
             | Call::VirtualReserve => code::OUT_OF_MEMORY,
             _ => code::UNKNOWN,
         };
