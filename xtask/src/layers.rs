@@ -102,6 +102,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "backend",
             "host",
             "nccl",
+            "symmetric",
+            "peer",
             "communicator",
         ],
     ),
@@ -135,6 +137,7 @@ const WITHOUT_ORDER: &[&str] = &[
     "gpu-macros",
     "gpu-spec",
     "gpu-std",
+    "runtime/collective/kernels",
 ];
 /// The most files that may import each other in a circle.
 const LARGEST_CIRCLE: usize = 10;

@@ -13,7 +13,7 @@ use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
 
 /// Bytes of device memory, or of the host's, that one operation uses and no other meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bytes {
+pub(crate) struct Bytes {
     address: usize,
     pub len: usize,
 }
@@ -57,7 +57,7 @@ impl Bytes {
 
 /// A message to or from a rank.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(crate) struct Message {
     pub peer: usize,
     pub bytes: Bytes,
     pub operation: Arc<Fingerprint>,
@@ -90,7 +90,7 @@ fn first_of_each(messages: &mut [Message]) -> impl Iterator<Item = &mut Message>
 
 /// The time of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Term {
+pub(crate) struct Term {
     pub start: Instant,
     pub deadline: Instant,
 }
@@ -106,7 +106,7 @@ impl Term {
 }
 
 /// Sends and receives all of these.
-pub(super) fn exchange(
+pub(crate) fn exchange(
     mesh: &Mesh,
     lane: Lane,
     mut sends: Vec<Message>,
@@ -189,7 +189,7 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
 }
 
 /// The failure that an operation ends with which was stopped while it waited for these ranks.
-pub(super) fn stopped(
+pub(crate) fn stopped(
     mesh: &Mesh,
     stop: Stop,
     operation: &Fingerprint,

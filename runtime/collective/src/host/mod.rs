@@ -5,7 +5,7 @@
 //! when its stream comes to it; it ends by its deadline, whatever others do.
 
 mod arithmetic;
-mod exchange;
+pub(crate) mod exchange;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -14,7 +14,11 @@ mod nccl_on_gpu;
 mod nccl_on_gpus;
 mod nccl_work;
 mod operations;
+mod peer;
+#[cfg(target_os = "linux")]
+mod peer_processes;
 #[cfg(unix)]
 mod processes;
 mod sequences;
 mod support;
+mod symmetric;

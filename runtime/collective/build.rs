@@ -1,0 +1,9 @@
+//! Compiles the kernels in `kernels/` for the GPU. A package from a registry carries them ready-made.
+
+use warpsmith_builder::{Error, PtxBuilder};
+
+fn main() -> Result<(), Error> {
+    // Without contraction their results have the bits of the Host backend.
+    PtxBuilder::new("kernels").ready_made("warpsmith-collective-kernels", "image").fma(false).build()?;
+    Ok(())
+}

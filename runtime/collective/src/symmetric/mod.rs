@@ -1,0 +1,150 @@
+//! [`SymmetricBuffer`]: a buffer on each rank, which the kernels of all ranks read and write.
+
+mod agree;
+#[cfg(target_os = "linux")]
+mod descriptors;
+mod memory;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Stream};
+
+pub(crate) use self::agree::Agreement;
+pub(crate) use self::memory::PeerMemory;
+use crate::error::Result;
+
+/// Bytes of a rank's signal pad, which lies before its elements.
+const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
+/// The signals of a rank.
+const SIGNALS: usize = 4096;
+
+/// A buffer that each rank of a communicator has, of the same length, and that kernels of all ranks reach: made by
+/// [`Communicator::symmetric_buffer`](crate::Communicator::symmetric_buffer).
+///
+/// This rank's elements are a [`DeviceBuffer`], with all that it does. For kernels of the program that use the memory of
+/// peers there are the addresses of all ranks' elements, [`Self::peers`], and of their signal pads, [`Self::signals`]: 4096 words of
+/// 32 bits each, zero in the beginning, and the program's own. A kernel sets a signal with a release and waits for one with an
+/// acquire, as atomics of [`scope::System`](https://docs.rs/gpu-std/latest/gpu_std/atomic/scope/). Ranks do not order their uses of
+/// each other's memory by themselves: [`Communicator::barrier`](crate::Communicator::barrier) does, between kernels, and signals within
+/// them.
+///
+/// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
+/// no collective call and waits for nothing, whatever has become of the other ranks.
+pub struct SymmetricBuffer<T: DeviceCopy> {
+    /// Its owner keeps the memory of all ranks.
+    buffer: DeviceBuffer<T>,
+    peers: DeviceBuffer<u64>,
+    signals: DeviceBuffer<u64>,
+    memory: Arc<PeerMemory>,
+}
+
+impl<T: DeviceCopy> SymmetricBuffer<T> {
+    /// Of ranks that all call it.
+    pub(crate) fn meet(agreement: &Agreement<'_>, stream: &Stream, len: usize) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(PAD_BYTES));
+        let Some(bytes) = bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
+            let error =
+                warpsmith_core::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
+            return Err(error.into());
+        };
+        let memory = Arc::new(PeerMemory::meet(agreement, stream.device(), bytes)?);
+        let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(memory.own()) };
+        // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
+        // program's unsafe code has them.
+        let buffer = unsafe { DeviceBuffer::from_raw(stream, own, len, Arc::clone(&memory)) }?;
+        let table = |of: fn(DevicePtr) -> DevicePtr| {
+            let addresses: Vec<u64> = (0..memory.world()).map(|rank| of(memory.address(rank)).0).collect();
+            DeviceBuffer::from_host(stream, &addresses)
+        };
+        let (peers, signals) = (table(elements)?, table(|memory| memory)?);
+        Ok(Self { buffer, peers, signals, memory })
+    }
+
+    /// The address at which kernels of this rank find a rank's elements.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
+        elements(self.memory.address(rank))
+    }
+
+    /// The addresses of the elements of all ranks, in their order, for kernels of this rank. Work that uses them also names the
+    /// buffer itself, so that it is kept: [`DeviceBuffer::as_slice`].
+    pub fn peers(&self) -> &DeviceBuffer<u64> {
+        &self.peers
+    }
+
+    /// The address at which kernels of this rank find a rank's signal pad.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
+        self.memory.address(rank)
+    }
+
+    /// The addresses of the signal pads of all ranks, as [`Self::peers`].
+    pub fn signals(&self) -> &DeviceBuffer<u64> {
+        &self.signals
+    }
+
+    /// The words of a signal pad.
+    pub const fn signal_count(&self) -> usize {
+        SIGNALS
+    }
+
+    /// This rank's elements, for work that writes them.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        self.buffer.as_mut_slice()
+    }
+
+    /// Copies from the host, as [`DeviceBuffer::copy_from_host`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_core::Error> {
+        self.buffer.copy_from_host(elements)
+    }
+}
+
+/// Where the elements begin in a rank's memory.
+fn elements(memory: DevicePtr) -> DevicePtr {
+    memory.offset(PAD_BYTES)
+}
+
+impl<T: DeviceCopy> Deref for SymmetricBuffer<T> {
+    type Target = DeviceBuffer<T>;
+
+    fn deref(&self) -> &DeviceBuffer<T> {
+        &self.buffer
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a SymmetricBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a SymmetricBuffer<T>) -> Self {
+        buffer.buffer.as_slice()
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a mut SymmetricBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut SymmetricBuffer<T>) -> Self {
+        buffer.buffer.as_mut_slice()
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SymmetricBuffer({} ranks, {:?})", self.memory.world(), self.buffer)
+    }
+}
+
+/// Whether a device's memory can be shared with other ranks: the host whose processes can map it, or why none can.
+pub(crate) fn host_of(device: &Device) -> Result<String, String> {
+    match warpsmith_core::memory::SharedMemory::is_supported(device) {
+        Ok(true) => Ok(crate::machine::identity().to_owned()),
+        Ok(false) => Err(format!("{} has no memory that other ranks can map", device.id())),
+        Err(error) => Err(error.to_string()),
+    }
+}
