@@ -15,6 +15,7 @@ mod backend;
 mod communicator;
 mod element;
 mod error;
+mod exchange;
 mod failure;
 mod fingerprint;
 mod host;

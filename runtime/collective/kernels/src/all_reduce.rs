@@ -2,7 +2,8 @@
 //!
 //! *One shot*: each rank copies its elements into its segment, and reads those of all ranks: one barrier, (n - 1) times the
 //! elements over the links. *Two shots*: each rank reduces a part of the elements, and reads the other parts from the ranks
-//! that have reduced them: two barriers, 2 (n - 1) / n times the elements.
+//! that have reduced them: two barriers, 2 (n - 1) / n times the elements. *Direct*: in two shots, of elements that lie in memory
+//! which all ranks reach: they are not copied first.
 //!
 //! Each result is reduced in the order of ranks. In two shots one rank computes it for all, in one shot each does the same
 //! steps: the bits are the same on all ranks, in every run, and those of the Host backend.
@@ -10,8 +11,9 @@
 use gpu_std::prelude::*;
 
 use crate::meeting::{Epoch, Meeting};
-use crate::number::Step;
+use crate::number::{Accumulate, Step};
 pub use crate::packed::Packed;
+use crate::packed::Reduce;
 
 /// Bits of [`Meeting::options`]: the [`Step`], and what follows.
 pub mod options {
@@ -19,26 +21,28 @@ pub mod options {
     pub const STEP: u32 = 3;
     /// Results are divided by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
-    /// The rank's elements are multiplied by its factor before.
+    /// The rank's elements are multiplied by its factor before. Not with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
     /// In two shots.
     pub const TWO_SHOT: u32 = 1 << 4;
+    /// Of elements at [`Meeting::direct`](super::Meeting::direct); in two shots.
+    pub const DIRECT: u32 = 1 << 5;
 }
 
 /// The most threads in a block.
 pub const THREADS: u32 = 512;
 
-/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. Without elements it is a barrier. `WORLD` is at least the number
-/// of ranks.
+/// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. Without elements it is a barrier. `WORLD` is at least the
+/// number of ranks.
 ///
 /// # Safety
 /// All ranks launch it in the same shape, with blocks and grids of one row, at most [`THREADS`] and
-/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), and with meetings of one communicator. The halves are large enough for the elements. `x` is valid for
-/// reads, `y` for writes.
+/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), and with meetings of one communicator that differ in nothing but the rank. A half
+/// has room for the elements, or for the part of one rank if they are reached directly. `x` is valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
-    launch_bounds(512)
+    launch_bounds(512, 1)
 )]
 pub unsafe fn all_reduce<T: Packed, const WORLD: usize>(
     x: *const T,
@@ -47,40 +51,24 @@ pub unsafe fn all_reduce<T: Packed, const WORLD: usize>(
     factor: T,
     meeting: Meeting,
 ) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match Step::of(meeting.options & options::STEP) {
-            Step::Add => run::<T, WORLD>(Step::Add, x, y, len, factor, &meeting),
-            Step::Multiply => run::<T, WORLD>(Step::Multiply, x, y, len, factor, &meeting),
-            Step::Less => run::<T, WORLD>(Step::Less, x, y, len, factor, &meeting),
-            Step::Greater => run::<T, WORLD>(Step::Greater, x, y, len, factor, &meeting),
-        }
-    }
-}
-
-/// # Safety
-/// As for [`all_reduce`].
-#[inline(always)]
-unsafe fn run<T: Packed, const WORLD: usize>(
-    step: Step,
-    x: *const T,
-    y: *mut T,
-    len: usize,
-    factor: T,
-    meeting: &Meeting,
-) {
     // SAFETY: the caller's promise.
     let Some(epoch) = (unsafe { meeting.begin() }) else { return };
-    let work = Work { step, x, y, len, factor, meeting, epoch };
+    let has = |option| meeting.options & option != 0;
+    let how = Reduce {
+        step: Step::of(meeting.options & options::STEP),
+        world: meeting.world,
+        is_average: has(options::AVERAGE),
+    };
+    let factor = has(options::SCALED).then_some(factor);
+    let work = Work { how, x, y, len, factor, rank: meeting.rank as usize, epoch };
     // SAFETY: the caller's promise.
-    let done = unsafe {
-        if meeting.options & options::TWO_SHOT == 0 {
-            work.one_shot::<WORLD>()
-        } else {
-            work.two_shot::<WORLD>()
+    let is_done = unsafe {
+        match (has(options::TWO_SHOT), has(options::DIRECT)) {
+            (false, _) => work.one_shot::<WORLD>(),
+            (true, is_direct) => work.two_shot::<WORLD>(is_direct),
         }
     };
-    if done {
+    if is_done {
         epoch.end();
     }
 }
@@ -88,120 +76,177 @@ unsafe fn run<T: Packed, const WORLD: usize>(
 /// What a thread does in an operation.
 #[derive(Clone, Copy)]
 struct Work<'a, T> {
-    step: Step,
+    how: Reduce,
     x: *const T,
     y: *mut T,
     len: usize,
-    factor: T,
-    meeting: &'a Meeting,
+    factor: Option<T>,
+    rank: usize,
     epoch: Epoch<'a>,
 }
 
-impl<T: Packed> Work<'_, T> {
-    /// Where the thread's vectors begin and how far they are apart, by number.
-    #[inline(always)]
-    fn stride() -> (usize, usize) {
-        let (block, threads) = (thread::block_idx_x() as usize, thread::block_dim_x() as usize);
-        let first = block * threads + thread::thread_idx_x() as usize;
-        (first, threads * thread::grid_dim_x() as usize)
+/// Keeps LLVM from unrolling the loop that it is in, whose body has enough accesses under way, for lack of registers.
+#[inline(always)]
+fn once() {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: nothing happens.
+    unsafe {
+        core::arch::asm!("", options(nomem, nostack, preserves_flags));
     }
+}
 
+/// The vectors of a thread up to a number, from the first on, which is the same on all ranks.
+#[inline(always)]
+fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
+    let (block, threads) = (thread::block_idx_x() as usize, thread::block_dim_x() as usize);
+    let stride = threads * thread::grid_dim_x() as usize;
+    let mut next = block * threads + thread::thread_idx_x() as usize;
+    core::iter::from_fn(move || {
+        once();
+        let vector = next;
+        next += stride;
+        (vector < count).then_some(vector)
+    })
+}
+
+impl<T: Packed> Work<'_, T> {
     fn vectors(&self) -> usize {
         self.len.div_ceil(T::LANES)
+    }
+
+    /// The elements of a vector: fewer at the end.
+    #[inline(always)]
+    fn lanes_of(&self, vector: usize) -> usize {
+        T::LANES.min(self.len - vector * T::LANES)
     }
 
     /// Whether a vector of an array is one access.
     #[inline(always)]
     fn is_whole(&self, array: *const T, vector: usize) -> bool {
-        array.addr().is_multiple_of(16) && (vector + 1) * T::LANES <= self.len
+        array.addr().is_multiple_of(16) && self.lanes_of(vector) == T::LANES
     }
 
     /// Copies a vector of the rank's elements into its half.
+    ///
+    /// # Safety
+    /// The vector has elements; the half has room for whole vectors, and begins at a multiple of 16.
     #[inline(always)]
     unsafe fn publish(&self, half: *mut T, vector: usize) {
-        let (from, at) = (self.x, vector * T::LANES);
-        // SAFETY: the vector has elements; the half has room for whole vectors, and begins at a multiple of 16.
+        let at = vector * T::LANES;
+        // SAFETY: the caller's promise.
         unsafe {
-            let mut wides = match self.is_whole(from, vector) {
-                true => T::load(from.add(at)),
-                false => T::load_some(from.add(at), self.len - at),
-            };
-            if self.meeting.options & options::SCALED != 0 {
-                wides = T::scale(wides, self.factor);
+            if self.factor.is_none() && self.is_whole(self.x, vector) {
+                return T::store(T::load(self.x.add(at)), half.add(at));
             }
-            T::store(wides, half.add(at));
-        }
-    }
-
-    /// Writes a vector of results.
-    #[inline(always)]
-    unsafe fn finish(&self, wides: T::Wides, vector: usize) {
-        let (to, at) = (self.y, vector * T::LANES);
-        // SAFETY: the vector has elements.
-        unsafe {
-            match self.is_whole(to, vector) {
-                true => T::store(wides, to.add(at)),
-                false => T::store_some(wides, to.add(at), self.len - at),
+            let mut lane = 0;
+            while lane < self.lanes_of(vector) {
+                once();
+                let element = self.x.add(at + lane).read();
+                let scaled = |factor: T| T::narrow(element.widen().multiply(factor.widen()));
+                half.add(at + lane).write(self.factor.map_or(element, scaled));
+                lane += 1;
             }
         }
     }
 
-    /// Reduces a vector of all ranks' halves.
+    /// Copies a vector of results from a half to the rank's.
+    ///
+    /// # Safety
+    /// The vector has elements, whose results are at `from`, a multiple of 16.
     #[inline(always)]
-    unsafe fn reduced<const WORLD: usize>(&self, halves: &[*mut T; WORLD], vector: usize) -> T::Wides {
-        let (at, world) = (vector * T::LANES, self.meeting.world as usize);
+    unsafe fn take(&self, from: *const T, vector: usize) {
+        let to = self.y;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.is_whole(to, vector) {
+                return T::store(T::load(from), to.add(vector * T::LANES));
+            }
+            let mut lane = 0;
+            while lane < self.lanes_of(vector) {
+                once();
+                to.add(vector * T::LANES + lane).write(from.add(lane).read());
+                lane += 1;
+            }
+        }
+    }
+
+    /// Reduces a vector of what all ranks have.
+    ///
+    /// # Safety
+    /// The ranks have it in whole, at a multiple of 16, and what they have written is seen.
+    #[inline(always)]
+    unsafe fn reduced<const WORLD: usize>(&self, sources: &[*mut T; WORLD], vector: usize) -> T::Lanes {
         // All reads before the first is used: they are under way together.
-        // SAFETY: the ranks have written it before the barrier; those beyond the world are this rank.
-        let of_ranks = halves.map(|half| unsafe { T::load(half.add(at)) });
-        let mut wides = of_ranks[0];
-        let mut rank = 1;
-        while rank < WORLD {
-            if rank < world {
-                wides = T::step(self.step, wides, of_ranks[rank]);
-            }
-            rank += 1;
-        }
-        if self.meeting.options & options::AVERAGE != 0 {
-            wides = T::divide(wides, self.meeting.world);
-        }
-        wides
+        // SAFETY: the caller's promise; those beyond the world are this rank's.
+        let of_ranks = sources.map(|source| unsafe { T::load(source.add(vector * T::LANES)) });
+        T::reduce(self.how, of_ranks)
     }
 
-    /// The halves of all ranks; in place of those beyond the world, this rank's.
+    /// The same of a vector with fewer elements, or for an unaligned target: element by element.
+    ///
+    /// # Safety
+    /// The ranks have the elements, and `to` is valid for them.
     #[inline(always)]
-    unsafe fn halves<const WORLD: usize>(&self) -> [*mut T; WORLD] {
-        let (own, world) = (self.meeting.rank as usize, self.meeting.world as usize);
-        let mut halves = [core::ptr::null_mut(); WORLD];
+    unsafe fn reduce_some<const WORLD: usize>(
+        &self,
+        sources: &[*mut T; WORLD],
+        vector: usize,
+        mut to: impl FnMut(usize, T),
+    ) {
+        let mut lane = 0;
+        while lane < self.lanes_of(vector) {
+            once();
+            let at = vector * T::LANES + lane;
+            // SAFETY: the caller's promise.
+            let of_ranks = sources.map(|source| unsafe { source.add(at).read() }.widen());
+            let mut wide = of_ranks[0];
+            let mut rank = 1;
+            while rank < WORLD {
+                if (rank as u32) < self.how.world {
+                    wide = self.how.step.apply(wide, of_ranks[rank]);
+                }
+                rank += 1;
+            }
+            to(lane, self.how.finish(wide));
+            lane += 1;
+        }
+    }
+
+    /// Where all ranks have what is reduced; in place of ranks beyond the world, this rank.
+    ///
+    /// # Safety
+    /// All ranks have it there.
+    #[inline(always)]
+    unsafe fn sources<const WORLD: usize>(&self, is_direct: bool) -> [*mut T; WORLD] {
+        let mut sources = [core::ptr::null_mut(); WORLD];
         let mut rank = 0;
         while rank < WORLD {
+            let of = if (rank as u32) < self.how.world { rank } else { self.rank };
             // SAFETY: there is such a rank.
-            halves[rank] = unsafe { self.epoch.half(if rank < world { rank } else { own }) };
+            sources[rank] = unsafe { if is_direct { self.epoch.direct(of) } else { self.epoch.half(of) } };
             rank += 1;
         }
-        halves
+        sources
     }
 
     /// # Safety
     /// As for [`all_reduce`].
     #[inline(always)]
     unsafe fn one_shot<const WORLD: usize>(&self) -> bool {
-        let ((first, stride), vectors) = (Self::stride(), self.vectors());
-        // SAFETY: the vectors are of the elements, and each thread's own.
+        // SAFETY: the vectors are of the elements, and each thread's own. Halves have room for whole vectors.
         unsafe {
-            let own = self.epoch.half(self.meeting.rank as usize);
-            let mut vector = first;
-            while vector < vectors {
-                self.publish(own, vector);
-                vector += stride;
-            }
+            let own = self.epoch.half(self.rank);
+            own_vectors(self.vectors()).for_each(|vector| self.publish(own, vector));
             if !self.epoch.barrier(0) {
                 return false;
             }
-            let halves = self.halves::<WORLD>();
-            vector = first;
-            while vector < vectors {
-                self.finish(self.reduced(&halves, vector), vector);
-                vector += stride;
+            let sources = self.sources::<WORLD>(false);
+            for vector in own_vectors(self.vectors()) {
+                let to = self.y.add(vector * T::LANES);
+                match self.is_whole(self.y, vector) {
+                    true => T::store(self.reduced(&sources, vector), to),
+                    false => self.reduce_some(&sources, vector, |lane, value| to.add(lane).write(value)),
+                }
             }
         }
         true
@@ -210,52 +255,48 @@ impl<T: Packed> Work<'_, T> {
     /// # Safety
     /// As for [`all_reduce`].
     #[inline(always)]
-    unsafe fn two_shot<const WORLD: usize>(&self) -> bool {
-        let ((first, stride), vectors) = (Self::stride(), self.vectors());
-        let (rank, world) = (self.meeting.rank as usize, self.meeting.world as usize);
+    unsafe fn two_shot<const WORLD: usize>(&self, is_direct: bool) -> bool {
+        let (vectors, world) = (self.vectors(), self.how.world as usize);
         // Each rank's part begins at a multiple of this; a thread has the same places in all parts.
         let part = vectors.div_ceil(world);
-        let end = |rank: usize| part.min(vectors.saturating_sub(rank * part));
+        let len = |rank: usize| part.min(vectors.saturating_sub(rank * part));
+        // Where a rank has its part's results: in place of what they were made of, unless that is the program's.
+        // SAFETY: a half has room for them.
+        let results = |rank: usize| unsafe {
+            let start = if is_direct { 0 } else { rank * part * T::LANES };
+            self.epoch.half::<T>(rank).add(start)
+        };
         // SAFETY: the vectors are of the elements. Each is written by one thread of one rank at a time: its own rank's copy
         // before the first barrier, the results by the rank whose part it is before the second.
         unsafe {
-            let own = self.epoch.half::<T>(rank);
-            let mut of_rank = 0;
-            while of_rank < world {
-                let mut vector = first;
-                while vector < end(of_rank) {
-                    self.publish(own, of_rank * part + vector);
-                    vector += stride;
+            if !is_direct {
+                let own = self.epoch.half::<T>(self.rank);
+                for rank in 0..world {
+                    own_vectors(len(rank)).for_each(|vector| self.publish(own, rank * part + vector));
                 }
-                of_rank += 1;
             }
             if !self.epoch.barrier(0) {
                 return false;
             }
-            let halves = self.halves::<WORLD>();
-            let mut vector = first;
-            while vector < end(rank) {
-                let at = rank * part + vector;
-                let wides = self.reduced(&halves, at);
-                T::store(wides, own.add(at * T::LANES));
-                self.finish(wides, at);
-                vector += stride;
+            let sources = self.sources::<WORLD>(is_direct);
+            for vector in own_vectors(len(self.rank)) {
+                let (at, to) = (self.rank * part + vector, results(self.rank).add(vector * T::LANES));
+                // The results are aligned, and have room for a whole vector.
+                match self.lanes_of(at) == T::LANES {
+                    true => T::store(self.reduced(&sources, at), to),
+                    false => self.reduce_some(&sources, at, |lane, value| to.add(lane).write(value)),
+                }
             }
             if !self.epoch.barrier(1) {
                 return false;
             }
-            // Each rank begins with the one after it, so that not all read one.
-            let mut step = 1;
-            while step < world {
-                let other = (rank + step) % world;
-                let half = self.epoch.half::<T>(other);
-                vector = first;
-                while vector < end(other) {
-                    let at = other * part + vector;
-                    self.finish(T::load(half.add(at * T::LANES)), at);
-                    vector += stride;
+            // Each rank begins with itself and goes on with the one after it, so that not all read one.
+            for step in 0..world {
+                let rank = (self.rank + step) % world;
+                let from = results(rank);
+                for vector in own_vectors(len(rank)) {
+                    self.take(from.add(vector * T::LANES), rank * part + vector);
                 }
-                step += 1;
             }
         }
         true

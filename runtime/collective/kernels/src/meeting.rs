@@ -98,6 +98,10 @@ pub struct Meeting {
     pub control: u64,
     /// [`HOST_WORDS`] of `u64` of memory of the host, zero before the first operation.
     pub host: u64,
+    /// The addresses at which the program has the elements of all ranks, as [`Self::segments`], if they are reached directly.
+    pub direct: u64,
+    /// Where in there the operation's begin, in bytes.
+    pub direct_offset: u64,
     /// Bytes of a half, a multiple of 16.
     pub half_bytes: u64,
     /// How long a barrier waits, in nanoseconds.
@@ -108,7 +112,7 @@ pub struct Meeting {
     pub rank: u32,
     /// The number of ranks, [`MAX_RANKS`] at most.
     pub world: u32,
-    /// For kernels: none here.
+    /// The kernel's own.
     pub options: u32,
 }
 
@@ -176,6 +180,17 @@ impl Epoch<'_> {
         let half = (self.number & 1) as usize * self.meeting.half_bytes as usize;
         // SAFETY: passed on from the caller.
         unsafe { (self.meeting.segment(rank) + FLAG_BYTES + half) as *mut T }
+    }
+
+    /// Where a rank has elements that are reached directly.
+    ///
+    /// # Safety
+    /// There is such a rank, and a table.
+    #[inline(always)]
+    pub(crate) unsafe fn direct<T>(&self, rank: usize) -> *mut T {
+        // SAFETY: passed on from the caller.
+        let start = unsafe { (self.meeting.direct as *const u64).add(rank).read() };
+        (start + self.meeting.direct_offset) as *mut T
     }
 
     /// The flag that `from` sets in a segment in a phase of the epoch, for this block.

@@ -9,41 +9,42 @@ pub trait Packed: Number {
     /// Elements in 16 bytes.
     const LANES: usize;
 
-    /// So many numbers as they are accumulated.
-    type Wides: Copy;
+    /// So many elements.
+    type Lanes: Copy;
 
     /// Reads [`Self::LANES`] elements in one access.
     ///
     /// # Safety
     /// They are valid for reads and aligned to 16 bytes.
-    unsafe fn load(from: *const Self) -> Self::Wides;
-
-    /// Reads the first `count` elements, the others are zeros.
-    ///
-    /// # Safety
-    /// They are valid for reads.
-    unsafe fn load_some(from: *const Self, count: usize) -> Self::Wides;
+    unsafe fn load(from: *const Self) -> Self::Lanes;
 
     /// Writes [`Self::LANES`] elements in one access.
     ///
     /// # Safety
     /// They are valid for writes and aligned to 16 bytes.
-    unsafe fn store(wides: Self::Wides, to: *mut Self);
+    unsafe fn store(lanes: Self::Lanes, to: *mut Self);
 
-    /// Writes the first `count` elements.
-    ///
-    /// # Safety
-    /// They are valid for writes.
-    unsafe fn store_some(wides: Self::Wides, to: *mut Self, count: usize);
+    /// Reduces the elements of the first `world` ranks, lane by lane.
+    fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes;
+}
 
-    /// Reduces two.
-    fn step(step: Step, a: Self::Wides, b: Self::Wides) -> Self::Wides;
+/// How elements are reduced.
+#[derive(Clone, Copy)]
+pub struct Reduce {
+    /// Between two ranks.
+    pub step: Step,
+    /// The number of ranks, at least one.
+    pub world: u32,
+    /// Whether the result is divided by it.
+    pub is_average: bool,
+}
 
-    /// Divides each.
-    fn divide(wides: Self::Wides, ranks: u32) -> Self::Wides;
-
-    /// Multiplies each, rounded to the type of the elements.
-    fn scale(wides: Self::Wides, factor: Self) -> Self::Wides;
+impl Reduce {
+    /// The end of a reduction.
+    #[inline(always)]
+    pub fn finish<T: Number>(self, wide: T::Wide) -> T {
+        T::narrow(if self.is_average { wide.divide(self.world) } else { wide })
+    }
 }
 
 macro_rules! packed {
@@ -51,64 +52,47 @@ macro_rules! packed {
         impl Packed for $type {
             const LANES: usize = $lanes;
 
-            type Wides = [<$type as Number>::Wide; $lanes];
+            type Lanes = [$type; $lanes];
 
             #[inline(always)]
-            unsafe fn load(from: *const Self) -> Self::Wides {
+            unsafe fn load(from: *const Self) -> Self::Lanes {
                 // SAFETY: passed on from the caller.
-                unsafe { Vector::<$type, $lanes>::load(from) }.to_array().map(Number::widen)
+                unsafe { Vector::<$type, $lanes>::load(from) }.to_array()
             }
 
             #[inline(always)]
-            unsafe fn load_some(from: *const Self, count: usize) -> Self::Wides {
-                let mut wides = [Self::default().widen(); $lanes];
-                let mut lane = 0;
-                while lane < $lanes {
-                    if lane < count {
-                        // SAFETY: passed on from the caller.
-                        wides[lane] = unsafe { from.add(lane).read() }.widen();
-                    }
-                    lane += 1;
-                }
-                wides
-            }
-
-            #[inline(always)]
-            unsafe fn store(wides: Self::Wides, to: *mut Self) {
+            unsafe fn store(lanes: Self::Lanes, to: *mut Self) {
                 // SAFETY: passed on from the caller.
-                unsafe { Vector::from_array(wides.map(<$type as Number>::narrow)).store(to) }
+                unsafe { Vector::from_array(lanes).store(to) }
             }
 
             #[inline(always)]
-            unsafe fn store_some(wides: Self::Wides, to: *mut Self, count: usize) {
-                let mut lane = 0;
-                while lane < $lanes {
-                    if lane < count {
-                        // SAFETY: passed on from the caller.
-                        unsafe { to.add(lane).write(Self::narrow(wides[lane])) };
-                    }
-                    lane += 1;
+            fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes {
+                macro_rules! by {
+                    ($step:expr) => {{
+                        let mut result = of_ranks[0];
+                        let mut lane = 0;
+                        while lane < $lanes {
+                            let mut wide = of_ranks[0][lane].widen();
+                            let mut rank = 1;
+                            while rank < WORLD {
+                                if (rank as u32) < how.world {
+                                    wide = $step.apply(wide, of_ranks[rank][lane].widen());
+                                }
+                                rank += 1;
+                            }
+                            result[lane] = how.finish(wide);
+                            lane += 1;
+                        }
+                        result
+                    }};
                 }
-            }
-
-            #[inline(always)]
-            fn step(step: Step, mut a: Self::Wides, b: Self::Wides) -> Self::Wides {
-                let mut lane = 0;
-                while lane < $lanes {
-                    a[lane] = step.apply(a[lane], b[lane]);
-                    lane += 1;
+                match how.step {
+                    Step::Add => by!(Step::Add),
+                    Step::Multiply => by!(Step::Multiply),
+                    Step::Less => by!(Step::Less),
+                    Step::Greater => by!(Step::Greater),
                 }
-                a
-            }
-
-            #[inline(always)]
-            fn divide(wides: Self::Wides, ranks: u32) -> Self::Wides {
-                wides.map(|wide| wide.divide(ranks))
-            }
-
-            #[inline(always)]
-            fn scale(wides: Self::Wides, factor: Self) -> Self::Wides {
-                wides.map(|wide| Self::narrow(wide.multiply(factor.widen())).widen())
             }
         }
     )* };

@@ -19,8 +19,8 @@ pub use self::options::{BackendChoice, CommunicatorOptions};
 use self::prepare::{Place, Prepared};
 use crate::backend::{Backend, Batch};
 use crate::error::{Error, Result};
+use crate::exchange::Term;
 use crate::fingerprint::{Fingerprint, type_name};
-use crate::host::exchange::Term;
 use crate::launch::Launch;
 use crate::mesh::{self, DeviceFacts, Meeting, Mesh};
 use crate::nccl;
@@ -263,7 +263,10 @@ impl Communicator {
         }
         self.symmetric += 1;
         let (operation, term) = (Arc::new(operation), Term::new(self.options.timeout));
-        SymmetricBuffer::meet(&Agreement { mesh: &self.mesh, operation, term }, &self.stream, len)
+        let agreement = Agreement { mesh: &self.mesh, operation, term };
+        let buffer = SymmetricBuffer::meet(&agreement, &self.stream, len)?;
+        self.backend.adopt(buffer.common());
+        Ok(buffer)
     }
 
     fn place(&self) -> Place {

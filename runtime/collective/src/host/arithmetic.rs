@@ -6,8 +6,8 @@
 use half::{bf16, f16};
 use warpsmith_collective_kernels::number::{Accumulate, Number};
 
-use super::exchange::Bytes;
 use crate::element::{ElementType, Operator, Reduction};
+use crate::exchange::Bytes;
 
 /// Element `index` of these bytes.
 fn read<T: Copy>(bytes: Bytes, index: usize) -> T {

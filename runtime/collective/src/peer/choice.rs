@@ -65,10 +65,15 @@ impl Choice {
         }
     }
 
-    /// How so many bytes are reduced, at most a half.
-    pub fn plan(&self, bytes: usize) -> Plan {
+    /// Whether so many bytes are reduced in two shots.
+    pub fn is_two_shot(&self, bytes: usize) -> bool {
+        bytes > self.thresholds().0
+    }
+
+    /// How a launch reduces so many bytes: of memory that all ranks reach in two shots, however many.
+    pub fn plan(&self, bytes: usize, is_direct: bool) -> Plan {
         let threads = self.of(THREADS);
-        let is_two_shot = bytes > self.thresholds().0;
+        let is_two_shot = is_direct || self.is_two_shot(bytes);
         let per_rank = if is_two_shot { bytes.div_ceil(self.world) } else { bytes };
         let blocks = per_rank.div_ceil(16 * threads as usize).clamp(1, self.of(BLOCKS)) as u32;
         Plan { is_two_shot, blocks, threads }
@@ -82,9 +87,9 @@ mod tests {
     #[test]
     fn plans_grow_with_the_bytes() {
         let choice = Choice { world: 4, is_emulated: false, is_auto: true };
-        assert_eq!(choice.plan(0), Plan { is_two_shot: false, blocks: 1, threads: 512 });
-        assert_eq!(choice.plan(256 << 10), Plan { is_two_shot: false, blocks: 32, threads: 512 });
-        assert_eq!(choice.plan((256 << 10) + 1), Plan { is_two_shot: true, blocks: 9, threads: 512 });
-        assert_eq!(choice.plan(16 << 20), Plan { is_two_shot: true, blocks: 48, threads: 512 });
+        assert_eq!(choice.plan(0, false), Plan { is_two_shot: false, blocks: 1, threads: 512 });
+        assert_eq!(choice.plan(256 << 10, false), Plan { is_two_shot: false, blocks: 32, threads: 512 });
+        assert_eq!(choice.plan((256 << 10) + 1, false), Plan { is_two_shot: true, blocks: 9, threads: 512 });
+        assert_eq!(choice.plan(16 << 20, false), Plan { is_two_shot: true, blocks: 48, threads: 512 });
     }
 }

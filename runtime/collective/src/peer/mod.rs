@@ -23,11 +23,11 @@ use self::choice::Choice;
 use self::rank::{Ending, Rank};
 use crate::backend::{Backend, Batch};
 use crate::error::{Error, Result};
+use crate::exchange::Term;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
-use crate::host::exchange::Term;
 use crate::mesh::Mesh;
-use crate::symmetric::Agreement;
+use crate::symmetric::{Agreement, Common};
 
 /// The most ranks.
 pub(crate) const MAX_RANKS: usize = warpsmith_collective_kernels::meeting::MAX_RANKS;
@@ -99,6 +99,10 @@ impl Backend for PeerBackend {
                 Err(Error::Argument { operation: method, rank: self.rank.mesh.rank(), reason })
             }
         }
+    }
+
+    fn adopt(&self, common: &Arc<Common>) {
+        self.rank.adopt(common);
     }
 
     fn may_finish(&self) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_collective_kernels::all_reduce::options;
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::Mesh;
-use crate::symmetric::{Agreement, PeerMemory};
+use crate::symmetric::{Agreement, Common, PeerMemory};
 use crate::work::{Progress, WorkState};
 
 /// Memory of the host that kernels read and write while they run.
@@ -118,6 +118,8 @@ pub(super) struct Rank {
     /// The rank's segment. Each launch writes it, so none overtakes another, and it keeps the rest.
     segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
+    /// Memory of the program's that all ranks reach.
+    symmetric: Mutex<Vec<Weak<Common>>>,
     /// Graphs with operations of the communicator hold it.
     graphs: Arc<()>,
     ending: Mutex<Ending>,
@@ -152,6 +154,8 @@ impl Rank {
                 segments: segments.as_device_ptr().0,
                 control: control.as_device_ptr().0,
                 host: host.device_address.0,
+                direct: 0,
+                direct_offset: 0,
                 half_bytes: choice.half_bytes() as u64,
                 timeout: 0,
                 hash: 0,
@@ -174,6 +178,7 @@ impl Rank {
                 host,
                 segment,
                 queue: Mutex::default(),
+                symmetric: Mutex::default(),
                 graphs: Arc::new(()),
                 ending: Mutex::new(Ending::None),
                 ended: Condvar::new(),
@@ -183,6 +188,36 @@ impl Rank {
         let said = said.map_err(|error: &warpsmith_core::Error| error.to_string());
         agreement.share(said)?;
         Ok(made?)
+    }
+
+    /// Memory of the program's that all ranks reach from now on.
+    pub fn adopt(&self, common: &Arc<Common>) {
+        let mut symmetric = locked(&self.symmetric);
+        symmetric.retain(|common| common.strong_count() > 0);
+        symmetric.push(Arc::downgrade(common));
+    }
+
+    /// The memory that all ranks reach in which an operation's elements lie, if its kernels read them there, and where they begin.
+    fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
+        let is_scaled = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
+        if is_scaled || !self.choice.is_two_shot(call.to.bytes) {
+            return None;
+        }
+        let symmetric = locked(&self.symmetric);
+        let within = |common: &Weak<Common>| {
+            let common = common.upgrade()?;
+            let offset = common.offset_of(call.from.address, call.from.bytes)?;
+            offset.is_multiple_of(16).then_some((common, offset))
+        };
+        symmetric.iter().find_map(within)
+    }
+
+    /// What ranks compare: the operation, and which memory in common it reads.
+    fn hash_of(&self, call: &Call) -> u32 {
+        match self.direct(call) {
+            None => hash(&call.fingerprint, None),
+            Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
+        }
     }
 
     /// Enqueues operations.
@@ -205,7 +240,8 @@ impl Rank {
                     queue.count += 1;
                     number.get_or_insert(recorder.enqueued(&call.fingerprint));
                 }
-                queue.known.insert(hash(&call.fingerprint), (call.fingerprint.clone(), batch.timeout));
+                let known = (call.fingerprint.clone(), batch.timeout);
+                queue.known.insert(self.hash_of(call), known);
             }
         }
         if batch.is_captured {
@@ -288,15 +324,27 @@ impl Rank {
             Operator::Min => (Step::Less, 0),
             Operator::Max => (Step::Greater, 0),
         };
+        let (direct, hash) = (self.direct(call), self.hash_of(call));
+        let room = match &direct {
+            // A half has the results of one rank.
+            Some(_) => self.choice.half_bytes() * self.choice.world,
+            None => self.choice.half_bytes(),
+        };
         let mut start = 0;
         loop {
-            let bytes = (call.to.bytes - start).min(self.choice.half_bytes());
-            let plan = self.choice.plan(bytes);
+            let bytes = (call.to.bytes - start).min(room);
+            let plan = self.choice.plan(bytes, direct.is_some());
             let shot = if plan.is_two_shot { options::TWO_SHOT } else { 0 };
+            let (table, offset, is_direct) = match &direct {
+                Some((common, offset)) => (common.peers().0, (offset + start) as u64, options::DIRECT),
+                None => (0, 0, 0),
+            };
             let meeting = Meeting {
+                direct: table,
+                direct_offset: offset,
                 timeout: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
-                hash: hash(&call.fingerprint),
-                options: step as u32 | more | shot,
+                hash,
+                options: step as u32 | more | shot | is_direct,
                 ..self.meeting
             };
             let args = RawArguments::new()
@@ -379,7 +427,7 @@ impl Rank {
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
-            let with_hash = |call: &&Call| crate::peer::rank::hash(&call.fingerprint) == hash;
+            let with_hash = |call: &&Call| self.hash_of(call) == hash;
             let first = queue.outstanding.iter().flat_map(|outstanding| &outstanding.calls).find(with_hash);
             let known = queue.known.get(&hash);
             let timeout = known.map_or(Duration::ZERO, |(_, timeout)| *timeout);
@@ -403,15 +451,18 @@ impl Rank {
                 // The other rank may not know yet that its operation has begun.
                 for _ in 0..10 {
                     let running = self.mesh.ask(rank).into_iter().flat_map(|progress| progress.running);
-                    let others = running.filter(|theirs| hash_differs(theirs, hash)).collect::<Vec<_>>();
-                    if let Some(theirs) = others.into_iter().next() {
+                    let mut others = running.filter(|theirs| !theirs.matches(&ours));
+                    if let Some(theirs) = others.next() {
                         return self.mesh.mismatch(&ours, rank, theirs);
                     }
                     if let Some(failure) = self.mesh.failure_within(Duration::from_millis(2)) {
                         return failure;
                     }
                 }
-                let reason = format!("while this rank calls {ours}, rank {rank} calls another operation");
+                let reason = format!(
+                    "while this rank calls {ours}, rank {rank} calls another operation, or passes another part of a \
+                     SymmetricBuffer"
+                );
                 Failure::Library { rank: self.mesh.rank(), reason }
             }
         }
@@ -480,12 +531,8 @@ impl Progress for Rank {
     }
 }
 
-fn hash_differs(theirs: &Fingerprint, hash_of_ours: u32) -> bool {
-    hash(theirs) != hash_of_ours
-}
-
 /// FNV-1a of what ranks compare, but for the place in the sequence: a graph repeats an operation. Never zero.
-fn hash(operation: &Fingerprint) -> u32 {
+fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     let mut add = |bytes: &[u8]| {
         for byte in bytes.iter().chain(&[0xFF]) {
@@ -497,5 +544,9 @@ fn hash(operation: &Fingerprint) -> u32 {
     add(&operation.count.to_le_bytes());
     add(operation.reduction.as_deref().unwrap_or_default().as_bytes());
     add(&operation.root.map_or(u64::MAX, |root| root as u64).to_le_bytes());
+    if let Some((number, offset)) = direct {
+        add(&number.to_le_bytes());
+        add(&(offset as u64).to_le_bytes());
+    }
     hash.max(1)
 }

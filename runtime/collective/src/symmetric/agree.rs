@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::exchange::{Bytes, Message, Term, exchange};
 use crate::fingerprint::Fingerprint;
-use crate::host::exchange::{Bytes, Message, Term, exchange};
 use crate::mesh::{Lane, Mesh};
 
 /// Bytes of what a rank says at a time.

@@ -31,14 +31,40 @@ const SIGNALS: usize = 4096;
 /// each other's memory by themselves: [`Communicator::barrier`](crate::Communicator::barrier) does, between kernels, and signals within
 /// them.
 ///
+/// `all_reduce` of one of these, or of a part of it, needs no copy with the Peer backend. All ranks then pass the same part of the
+/// same buffer, or all pass other memory.
+///
 /// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
 /// no collective call and waits for nothing, whatever has become of the other ranks.
 pub struct SymmetricBuffer<T: DeviceCopy> {
-    /// Its owner keeps the memory of all ranks.
+    /// Its owner is the other one's value.
     buffer: DeviceBuffer<T>,
+    common: Arc<Common>,
+}
+
+/// What ranks have in common, as long as a rank's work may use it.
+#[derive(Debug)]
+pub(crate) struct Common {
+    memory: PeerMemory,
     peers: DeviceBuffer<u64>,
     signals: DeviceBuffer<u64>,
-    memory: Arc<PeerMemory>,
+    /// Bytes of a rank's elements.
+    bytes: usize,
+    /// Its number among the communicator's, the same on all ranks.
+    pub number: u64,
+}
+
+impl Common {
+    /// Where a range of memory begins among this rank's elements, in bytes; `None` if it is not within them.
+    pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
+        let start = usize::try_from(address.checked_sub(elements(self.memory.own()).0)?).ok()?;
+        (start.checked_add(bytes)? <= self.bytes).then_some(start)
+    }
+
+    /// The addresses of the elements of all ranks, in device memory.
+    pub fn peers(&self) -> DevicePtr {
+        self.peers.as_device_ptr()
+    }
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
@@ -50,17 +76,26 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
                 warpsmith_core::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
             return Err(error.into());
         };
-        let memory = Arc::new(PeerMemory::meet(agreement, stream.device(), bytes)?);
+        let memory = PeerMemory::meet(agreement, stream.device(), bytes)?;
         let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(memory.own()) };
-        // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
-        // program's unsafe code has them.
-        let buffer = unsafe { DeviceBuffer::from_raw(stream, own, len, Arc::clone(&memory)) }?;
         let table = |of: fn(DevicePtr) -> DevicePtr| {
             let addresses: Vec<u64> = (0..memory.world()).map(|rank| of(memory.address(rank)).0).collect();
-            DeviceBuffer::from_host(stream, &addresses)
+            // On a stream that waits for no rank.
+            let setup = Stream::new(stream.device())?;
+            let table = DeviceBuffer::from_host(&setup, &addresses)?;
+            setup.synchronize().map(|()| table)
         };
         let (peers, signals) = (table(elements)?, table(|memory| memory)?);
-        Ok(Self { buffer, peers, signals, memory })
+        let (bytes, number) = (len * size_of::<T>(), agreement.operation.sequence);
+        let common = Arc::new(Common { memory, peers, signals, bytes, number });
+        // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
+        // program's unsafe code has them, and operations as all ranks call them.
+        let buffer = unsafe { DeviceBuffer::from_raw(stream, own, len, Arc::clone(&common)) }?;
+        Ok(Self { buffer, common })
+    }
+
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.common
     }
 
     /// The address at which kernels of this rank find a rank's elements.
@@ -68,13 +103,13 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// If there is no such rank.
     pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
-        elements(self.memory.address(rank))
+        elements(self.common.memory.address(rank))
     }
 
     /// The addresses of the elements of all ranks, in their order, for kernels of this rank. Work that uses them also names the
     /// buffer itself, so that it is kept: [`DeviceBuffer::as_slice`].
     pub fn peers(&self) -> &DeviceBuffer<u64> {
-        &self.peers
+        &self.common.peers
     }
 
     /// The address at which kernels of this rank find a rank's signal pad.
@@ -82,12 +117,12 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// If there is no such rank.
     pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
-        self.memory.address(rank)
+        self.common.memory.address(rank)
     }
 
     /// The addresses of the signal pads of all ranks, as [`Self::peers`].
     pub fn signals(&self) -> &DeviceBuffer<u64> {
-        &self.signals
+        &self.common.signals
     }
 
     /// The words of a signal pad.
@@ -98,6 +133,15 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// This rank's elements, for work that writes them.
     pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
         self.buffer.as_mut_slice()
+    }
+
+    /// A range of them.
+    ///
+    /// # Panics
+    /// When it is not within them.
+    #[track_caller]
+    pub fn slice_mut(&mut self, bounds: impl std::ops::RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
+        self.buffer.slice_mut(bounds)
     }
 
     /// Copies from the host, as [`DeviceBuffer::copy_from_host`].
@@ -136,7 +180,7 @@ impl<'a, T: DeviceCopy> From<&'a mut SymmetricBuffer<T>> for DeviceSliceMut<'a, 
 
 impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SymmetricBuffer({} ranks, {:?})", self.memory.world(), self.buffer)
+        write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.memory.world(), self.buffer)
     }
 }
 

@@ -16,6 +16,10 @@ mod nccl_work;
 mod operations;
 mod peer;
 #[cfg(target_os = "linux")]
+mod peer_on_gpu;
+#[cfg(target_os = "linux")]
+mod peer_on_gpus;
+#[cfg(target_os = "linux")]
 mod peer_processes;
 #[cfg(unix)]
 mod processes;

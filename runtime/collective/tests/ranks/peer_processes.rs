@@ -1,11 +1,16 @@
 //! The Peer backend and symmetric buffers, with ranks as processes.
 
+use warpsmith_collective::{Failure, ReduceOp};
+use warpsmith_runtime::DeviceBuffer;
+use warpsmith_runtime::graph::{Capture, CaptureMode};
+
 use crate::alone::this_test;
+use crate::lives::{entries, settle};
 use crate::peer::{LENGTHS, peer, reduced};
 use crate::processes::{Rank, digest, processes};
-use crate::support::{LONG, on_ranks, timeout};
+use crate::support::{LONG, failure, on_ranks, timeout};
 
-fn bits_of(bits: Vec<u64>) -> Vec<u32> {
+pub fn bits_of(bits: Vec<u64>) -> Vec<u32> {
     bits.into_iter().flat_map(|bits| [bits as u32, (bits >> 32) as u32]).collect()
 }
 
@@ -36,6 +41,83 @@ fn processes_read_each_others_elements() {
             assert_eq!(found, [other as u32 + 1; 1000]);
         }
         return ranks.finish().expect("the end in common");
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+fn a_killed_rank_is_named_and_the_others_go_on() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let stream = ranks.stream().clone();
+        let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 20_000]).expect("x");
+        let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
+        for round in 0.. {
+            if this.rank == 1 && round == 20 {
+                this.die();
+            }
+            let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg);
+            let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
+            this.assert_in_time();
+            let failure = failure::<()>(Err(error));
+            assert!(matches!(failure, Failure::Lost { rank: 1, .. }), "{failure}");
+            break;
+        }
+        stream.synchronize().expect("no fault");
+        // It waits for no rank.
+        drop(own);
+        let mut fewer = ranks.shrink(&[1]).expect("a communicator of the others");
+        let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
+        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        assert_eq!(x.to_host().expect("x"), [2.0; 1000]);
+        return fewer.finish().expect("the end in common");
+    }
+    processes(this_test!(), 3, Some(1));
+}
+
+#[test]
+fn a_rank_killed_during_replays_ends_the_graphs() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&peer()).expect("ranks meet");
+        let stream = ranks.stream().clone();
+        let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
+        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Avg).expect("captured"));
+        let graph = capture.end().expect("a graph").instantiate().expect("an executable");
+        for round in 0.. {
+            if this.rank == 1 && round == 20 {
+                this.die();
+            }
+            graph.launch(&stream).expect("launched");
+            stream.synchronize().expect("no fault");
+            if ranks.dump().failure.is_some() {
+                this.assert_in_time();
+                break;
+            }
+        }
+        let failure = failure(ranks.barrier());
+        return assert!(matches!(failure, Failure::Lost { rank: 1, .. }), "{failure}");
+    }
+    processes(this_test!(), 2, Some(1));
+}
+
+#[test]
+fn communicators_of_processes_leave_no_files() {
+    if let Some(this) = Rank::this() {
+        let live = || {
+            let mut ranks = this.init(&peer()).expect("ranks meet");
+            let own = ranks.symmetric_buffer::<f32>(1000).expect("memory in common");
+            ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+            drop(own);
+            ranks.finish().expect("the end in common");
+        };
+        (0..3).for_each(|_| live());
+        settle(entries("/proc/self/task"), entries("/proc/self/fd"));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let (threads, files) = (entries("/proc/self/task"), entries("/proc/self/fd"));
+        (0..20).for_each(|_| live());
+        return settle(threads, files);
     }
     processes(this_test!(), 2, None);
 }
