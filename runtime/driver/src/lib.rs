@@ -48,7 +48,7 @@ pub use self::graph::{
 };
 pub use self::host_function::{HostAccess, HostWork};
 pub use self::memory::{ExportedMemory, MemoryDriver};
-pub use self::stream::StreamDriver;
+pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
 handle!(

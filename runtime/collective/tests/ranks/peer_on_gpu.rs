@@ -10,7 +10,7 @@ use crate::nccl_work::gpu;
 use crate::peer::{
     LENGTHS, a_rank_is_missing, compare_all_types, compare_on, peer, reduced, replays, symmetric_sums,
 };
-use crate::peer_processes::bits_of;
+use crate::peer_processes::{bits_of, events_pass};
 use crate::processes::{Rank, digest, processes};
 use crate::support::{LONG, on_ranks, on_streams, timeout};
 
@@ -92,6 +92,15 @@ fn processes_read_each_others_elements() {
         }
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         return ranks.finish().expect("the end in common");
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn events_pass_between_processes() {
+    if let Some(this) = Rank::this() {
+        return events_pass(&this, &gpu(0));
     }
     processes(this_test!(), 2, None);
 }

@@ -1,14 +1,19 @@
 //! The Peer backend and symmetric buffers, with ranks as processes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use warpsmith_collective::{Failure, ReduceOp};
-use warpsmith_runtime::DeviceBuffer;
+use warpsmith_runtime::event::SharedEvent;
 use warpsmith_runtime::graph::{Capture, CaptureMode};
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 use crate::alone::this_test;
 use crate::lives::{entries, settle};
 use crate::peer::{LENGTHS, peer, reduced};
 use crate::processes::{Rank, digest, processes};
-use crate::support::{LONG, failure, on_ranks, timeout};
+use crate::support::{LONG, failure, on_ranks, streams, timeout};
 
 pub fn bits_of(bits: Vec<u64>) -> Vec<u32> {
     bits.into_iter().flat_map(|bits| [bits as u32, (bits >> 32) as u32]).collect()
@@ -114,10 +119,74 @@ fn communicators_of_processes_leave_no_files() {
         };
         (0..3).for_each(|_| live());
         settle(entries("/proc/self/task"), entries("/proc/self/fd"));
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         let (threads, files) = (entries("/proc/self/task"), entries("/proc/self/fd"));
         (0..20).for_each(|_| live());
         return settle(threads, files);
     }
     processes(this_test!(), 2, None);
+}
+
+/// One process records an event late, the other waits for it on a stream and on the host.
+pub fn events_pass(this: &Rank, device: &Device) {
+    let (store, deadline) = (this.store(), std::time::Instant::now() + LONG);
+    let stream = Stream::new(device).expect("a stream");
+    if this.rank == 0 {
+        let event = SharedEvent::new(device).expect("an event");
+        assert!(event.query().expect("it was not recorded"));
+        let late = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&late);
+        let slept = stream.host_function(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            seen.store(true, Ordering::SeqCst);
+        });
+        slept.expect("enqueued");
+        event.record(&stream).expect("recorded");
+        store.set("event", &event.ipc_handle().expect("a handle"), deadline).expect("set");
+        store.get("waited", deadline).expect("the other has waited");
+        assert!(late.load(Ordering::SeqCst), "it has not waited for the stream");
+        return stream.synchronize().expect("no fault");
+    }
+    let handle = store.get("event", deadline).expect("a handle");
+    let handle: [u8; 64] = handle.try_into().expect("64 bytes");
+    let event = SharedEvent::from_ipc_handle(device, &handle).expect("the event");
+    event.wait_on(&stream).expect("enqueued");
+    stream.synchronize().expect("no fault");
+    assert!(event.query().expect("no fault"));
+    store.set("waited", b"", deadline).expect("set");
+    event.synchronize().expect("no fault");
+    let unknown = [b'x'; 64];
+    SharedEvent::from_ipc_handle(device, &unknown).expect_err("no event");
+}
+
+#[test]
+fn events_pass_between_processes() {
+    if let Some(this) = Rank::this() {
+        return events_pass(&this, streams(1)[0].device());
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+fn an_event_of_a_killed_process_holds_no_one() {
+    if let Some(this) = Rank::this() {
+        let (store, deadline) = (this.store(), std::time::Instant::now() + LONG);
+        let stream = streams(1).remove(0);
+        if this.rank == 1 {
+            let event = SharedEvent::new(stream.device()).expect("an event");
+            stream.host_function(|| std::thread::sleep(LONG)).expect("enqueued");
+            event.record(&stream).expect("recorded");
+            store.set("event", &event.ipc_handle().expect("a handle"), deadline).expect("set");
+            store.get("opened", deadline).expect("the other has it");
+            this.die();
+        }
+        let handle = store.get("event", deadline).expect("a handle");
+        let handle: [u8; 64] = handle.try_into().expect("64 bytes");
+        let event = SharedEvent::from_ipc_handle(stream.device(), &handle).expect("the event");
+        event.wait_on(&stream).expect("enqueued");
+        assert!(!event.query().expect("no fault"));
+        store.set("opened", b"", deadline).expect("set");
+        return stream.synchronize().expect("no fault");
+    }
+    processes(this_test!(), 2, Some(1));
 }

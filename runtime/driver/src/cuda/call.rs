@@ -111,6 +111,8 @@ pub(super) enum Feature {
     VirtualMemory,
     /// Mapped memory of several processes.
     SharedMemory,
+    /// Events of several processes.
+    SharedEvents,
     Pools,
     Peers,
     CaptureMode,
@@ -149,6 +151,7 @@ impl Feature {
                 "cuMemSetAccess",
             ],
             Feature::SharedMemory => &["cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"],
+            Feature::SharedEvents => &["cuIpcGetEventHandle", "cuIpcOpenEventHandle"],
             Feature::Pools => &[
                 "cuMemPoolCreate",
                 "cuMemPoolDestroy",
