@@ -40,5 +40,5 @@ pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};
 pub use self::nccl::{NcclError, NcclLibrary, nccl_library};
 pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;
-pub use self::symmetric::SymmetricBuffer;
+pub use self::symmetric::{SymmetricBuffer, ipc_collect};
 pub use self::work::Work;

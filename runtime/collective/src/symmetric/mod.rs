@@ -7,7 +7,9 @@ mod memory;
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Stream};
@@ -52,6 +54,55 @@ pub(crate) struct Common {
     bytes: usize,
     /// Its number among the communicator's, the same on all ranks.
     pub number: u64,
+    device: Device,
+    /// Whether the program has dropped its buffer.
+    is_dropped: AtomicBool,
+}
+
+/// What of the process's symmetric memory is there.
+static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
+/// How long memory may take to be freed once no work uses it.
+const FREED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Waits for the device's work and until the memory of [`SymmetricBuffer`]s that the program has dropped is unmapped. Returns the bytes
+/// that are not: of buffers that graphs use.
+///
+/// Without it that happens too, in the background, when the last work that uses the memory is done.
+///
+/// # Errors
+/// As [`Device::synchronize`].
+///
+/// ```
+/// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
+/// use warpsmith_core::{Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_collective::Error> {
+/// # if !cfg!(target_os = "linux") { return Ok(()) }
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
+/// let buffer = ranks.symmetric_buffer::<f32>(1 << 20)?;
+/// drop(buffer);
+/// assert_eq!(ipc_collect(stream.device())?, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub fn ipc_collect(device: &Device) -> Result<usize> {
+    device.synchronize()?;
+    let deadline = Instant::now() + FREED_WITHIN;
+    loop {
+        let all = std::mem::take(&mut *ALL.lock().unwrap_or_else(PoisonError::into_inner));
+        // What is dropped here is dropped without the lock.
+        let alive: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        let is_left =
+            |common: &&Arc<Common>| common.device == *device && common.is_dropped.load(Ordering::Acquire);
+        let left = alive.iter().filter(is_left).map(|common| common.bytes).sum();
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).extend(alive.iter().map(Arc::downgrade));
+        drop(alive);
+        if left == 0 || Instant::now() >= deadline {
+            return Ok(left);
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 impl Common {
@@ -87,7 +138,12 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         };
         let (peers, signals) = (table(elements)?, table(|memory| memory)?);
         let (bytes, number) = (len * size_of::<T>(), agreement.operation.sequence);
-        let common = Arc::new(Common { memory, peers, signals, bytes, number });
+        let (device, is_dropped) = (stream.device().clone(), AtomicBool::new(false));
+        let common = Arc::new(Common { memory, peers, signals, bytes, number, device, is_dropped });
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|common| common.strong_count() > 0);
+        all.push(Arc::downgrade(&common));
+        drop(all);
         // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
         // program's unsafe code has them, and operations as all ranks call them.
         let buffer = unsafe { DeviceBuffer::from_raw(stream, own, len, Arc::clone(&common)) }?;
@@ -156,6 +212,12 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
 /// Where the elements begin in a rank's memory.
 fn elements(memory: DevicePtr) -> DevicePtr {
     memory.offset(PAD_BYTES)
+}
+
+impl<T: DeviceCopy> Drop for SymmetricBuffer<T> {
+    fn drop(&mut self) {
+        self.common.is_dropped.store(true, Ordering::Release);
+    }
 }
 
 impl<T: DeviceCopy> Deref for SymmetricBuffer<T> {

@@ -1,6 +1,8 @@
 //! Buffers that all ranks reach.
 
-use warpsmith_collective::Error;
+use std::time::Instant;
+
+use warpsmith_collective::{Error, ipc_collect};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, Stream};
@@ -13,6 +15,16 @@ fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<
     let theirs =
         unsafe { warpsmith_runtime::DeviceBuffer::<u32>::from_raw(stream, from, len, ()) }.expect("memory");
     theirs.to_host().expect("elements")
+}
+
+/// Waits for what happens in the background.
+#[track_caller]
+fn await_that(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LONG;
+    while !is_so() {
+        assert!(Instant::now() < end, "the memory stays");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -68,7 +80,7 @@ fn a_rank_without_memory_is_named_on_all() {
         ranks.symmetric_buffer::<f32>(100).expect("memory in common");
         ranks.finish().expect("the end in common");
     });
-    assert_eq!([0, 1, 2].map(|ordinal| driver.live_reservations(ordinal)), [0; 3]);
+    await_that(|| [0, 1, 2].map(|ordinal| driver.live_reservations(ordinal)) == [0; 3]);
 }
 
 #[test]
@@ -95,6 +107,31 @@ fn buffers_of_no_elements_and_types_without_size() {
         assert!(empty.is_empty() && empty.to_host().expect("nothing").is_empty());
         let error = ranks.symmetric_buffer::<u64>(usize::MAX).expect_err("too long").to_string();
         assert!(error.contains("elements"), "{error}");
+        ranks.finish().expect("the end in common");
+    });
+}
+
+#[test]
+fn dropped_buffers_stay_until_their_work_is_done() {
+    let driver = EmulatedDriver::builder().devices(2).build();
+    let stream =
+        |n| Stream::new(&Device::with_driver(driver.clone(), n).expect("a device")).expect("a stream");
+    let streams = [0, 1].map(stream);
+    on_streams(&streams, &timeout(60_000), |mut ranks| {
+        let (rank, stream) = (ranks.rank() as u32, ranks.stream().clone());
+        let before = driver.live_reservations(rank);
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        let mut own = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
+        own.copy_from_host(&[rank; 1000]).expect("copied");
+        let mut copy = warpsmith_runtime::DeviceBuffer::<u32>::zeros(&stream, 1000).expect("a copy");
+        stream.host_function(|| std::thread::sleep(std::time::Duration::from_millis(50))).expect("enqueued");
+        copy.copy_from(&own).expect("enqueued");
+        drop(own);
+        assert_eq!(copy.to_host().expect("a copy"), [rank; 1000]);
+        assert_eq!(ipc_collect(stream.device()).expect("no fault"), 0);
+        // The other rank of this process has it mapped until it drops its own.
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        await_that(|| driver.live_reservations(rank) <= before);
         ranks.finish().expect("the end in common");
     });
 }
