@@ -26,11 +26,11 @@ pub const MAX_BLOCKS: usize = 64;
 pub const PHASES: usize = 3;
 /// Bytes of a segment before its halves.
 pub const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
-/// Words of [`Meeting::control`].
+/// Words at `control` of a [`Meeting`].
 pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
 /// The word of them that says that a kernel has failed.
 const FAILED: usize = MAX_BLOCKS;
-/// Words of [`Meeting::host`].
+/// Words at `host` of a [`Meeting`].
 pub const HOST_WORDS: usize = 2;
 /// The word of them by which the host aborts kernels, when it is not zero.
 pub const ABORT: usize = 0;

@@ -25,6 +25,11 @@ impl Choosing<'_> {
     /// The backend of the options for these devices.
     pub fn backend(&self) -> Result<Box<dyn Backend>> {
         let is_emulated = self.devices.iter().all(|device| device.is_emulated && device.nccl.is_none());
+        if self.options.shares_gpu && !is_emulated && self.options.backend != BackendChoice::Peer {
+            let reason = "ranks share a GPU with the Peer backend alone: leave `shared_gpu` out, or add \
+                          `backend(BackendChoice::Peer)`";
+            return Err(self.refused(reason.to_owned()));
+        }
         match self.options.backend {
             BackendChoice::Host => self.host(),
             BackendChoice::Auto if is_emulated => self.host(),

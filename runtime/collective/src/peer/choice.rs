@@ -1,5 +1,7 @@
 //! Which operations the Peer backend does itself, and how: from what is equal on all ranks.
 
+use std::time::Duration;
+
 use crate::backend::{Batch, Call, Kind};
 
 /// Bytes of a half of a rank's segment, on GPUs and on emulated devices: what one launch reduces at most.
@@ -8,6 +10,10 @@ const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
 const THREADS: (u32, u32) = (512, 32);
 /// The most blocks of a launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (48, 2);
+
+/// How long a kernel waits at most, whatever the operation's time is: an emulated device is lost with a kernel that runs for
+/// 300 s, by default.
+const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
 /// Up to how many ranks, the most bytes of one shot, and the most bytes that Auto does not leave to NCCL.
 ///
@@ -37,6 +43,11 @@ pub(super) struct Choice {
 impl Choice {
     fn of<T>(&self, (gpu, emulated): (T, T)) -> T {
         if self.is_emulated { emulated } else { gpu }
+    }
+
+    /// How long a kernel may wait.
+    pub fn longest(&self) -> Duration {
+        self.of(LONGEST)
     }
 
     pub fn half_bytes(&self) -> usize {

@@ -342,7 +342,7 @@ impl Rank {
             let meeting = Meeting {
                 direct: table,
                 direct_offset: offset,
-                timeout: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+                timeout: u64::try_from(timeout.min(self.choice.longest()).as_nanos()).unwrap_or(u64::MAX),
                 hash,
                 options: step as u32 | more | shot | is_direct,
                 ..self.meeting
