@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
+use gpu_std::atomic::{Atomic, Ordering, scope};
+use gpu_std::prelude::*;
 use warpsmith_collective::{Error, ipc_collect};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::launch::Launch;
+use warpsmith_runtime::{Device, GpuImage, Stream};
 
 use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
 
@@ -132,6 +135,47 @@ fn dropped_buffers_stay_until_their_work_is_done() {
         // The other rank of this process has it mapped until it drops its own.
         ranks.barrier().expect("enqueued").wait(LONG).expect("done");
         await_that(|| driver.live_reservations(rank) <= before);
+        ranks.finish().expect("the end in common");
+    });
+}
+
+/// Writes `rank + 10`, tells the next rank, waits for the one before, and takes what that has written.
+///
+/// # Safety
+/// The tables have an address for each rank, of one element and of one signal at least, which nothing else uses.
+#[kernel]
+unsafe fn pass_on(rank: u32, peers: &[u64], signals: &[u64], mut out: DisjointMut<u32>) {
+    let (rank, world) = (rank as usize, peers.len());
+    // SAFETY: the caller's promise. The signal orders the element's write before its read.
+    unsafe {
+        let signal = |of: usize| Atomic::<u32, scope::System>::from_ptr(signals[of] as *mut u32);
+        (peers[rank] as *mut u32).write(rank as u32 + 10);
+        signal((rank + 1) % world).store(1, Ordering::Release);
+        while signal(rank).load(Ordering::Acquire) == 0 {
+            thread::system_pause();
+        }
+        if let Some(out) = out.get_mut(thread::unique_index()) {
+            *out = (peers[(rank + world - 1) % world] as *const u32).read();
+        }
+    }
+}
+
+#[test]
+fn kernels_wait_for_each_others_signals() {
+    static IMAGE: GpuImage = GpuImage::without_code(
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_VERSION"),
+        "it is for emulated devices",
+    );
+    on_ranks(3, &timeout(60_000), |mut ranks| {
+        let (rank, stream) = (ranks.rank() as u32, ranks.stream().clone());
+        let own = ranks.symmetric_buffer::<u32>(1).expect("memory in common");
+        let mut out = warpsmith_runtime::DeviceBuffer::<u32>::zeros(&stream, 1).expect("out");
+        let kernel = stream.device().load(&IMAGE).expect("an image").kernel::<pass_on>().expect("a kernel");
+        let arguments = (rank, own.peers(), own.signals(), &mut out);
+        // SAFETY: all ranks launch it, and nothing else uses the buffer.
+        unsafe { kernel.launch_unsafe(&stream, Launch::grid_block(1, 1), arguments) }.expect("launched");
+        assert_eq!(out.to_host().expect("out"), [(rank + 2) % 3 + 10]);
         ranks.finish().expect("the end in common");
     });
 }
