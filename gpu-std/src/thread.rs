@@ -181,3 +181,15 @@ pub fn nanosleep(nanoseconds: u32) {
         collective::spin_hint();
     }
 }
+
+/// For loops that wait for another device or for the host, beside those that read an atomic: on the emulated device the host
+/// thread sleeps for a moment, because what it waits for may need the processor. Nothing on the GPU.
+#[inline(always)]
+#[track_caller]
+pub fn system_pause() {
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        std::thread::sleep(std::time::Duration::from_micros(20));
+        collective::spin_hint();
+    }
+}

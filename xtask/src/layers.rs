@@ -102,9 +102,12 @@ const LAYERS: &[(&str, &[&str])] = &[
             "recorder",
             "work",
             "mesh",
+            "exchange",
+            "symmetric",
             "backend",
             "host",
             "nccl",
+            "peer",
             "communicator",
         ],
     ),
@@ -138,6 +141,7 @@ const WITHOUT_ORDER: &[&str] = &[
     "gpu-macros",
     "gpu-spec",
     "gpu-std",
+    "runtime/collective/kernels",
 ];
 /// The most files that may import each other in a circle.
 const LARGEST_CIRCLE: usize = 10;

@@ -37,23 +37,35 @@ fn published(root: &Path) -> Result<Vec<String>> {
     Ok(names.flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
 }
 
-/// Copies the facade's image to where its package takes it from. `build` is what cargo does to build the facade, nothing
+/// The images that packages carry: the file that the builder writes, and the package's folder.
+const IMAGES: [(&str, &str); 2] =
+    [("gpu_kernels_image.rs", ""), ("warpsmith_collective_kernels_image.rs", "runtime/collective")];
+
+/// Copies the images to where their packages take them from. `build` is what cargo does to build the facade, nothing
 /// when it did so before.
 fn image(root: &Path, build: &[&str]) -> Result<()> {
     let mut build = cargo(root, build);
     build.arg("--message-format=json-render-diagnostics").env("CARGO_INCREMENTAL", "0");
     build.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
-    let mut out = None;
+    let mut found = [const { None }; IMAGES.len()];
     run_lines(&mut build, |line| {
         let message: Value = serde_json::from_str(line).unwrap_or_default();
         if message["reason"] == "build-script-executed" {
             let folder = message["out_dir"].as_str().map(PathBuf::from).unwrap_or_default();
-            out = Some(folder.join("gpu_kernels_image.rs")).filter(|file| file.is_file()).or(out.take());
+            for (found, (file, _)) in found.iter_mut().zip(IMAGES) {
+                *found = Some(folder.join(file)).filter(|file| file.is_file()).or(found.take());
+            }
         }
     })?;
-    let out = out.ok_or_else(|| Error::Unexpected("cargo does not say where the image is".to_owned()))?;
-    let exported = warpsmith_builder::export_image(&out, &root.join("image"));
-    exported.map_err(|error| Error::Unexpected(error.to_string()))
+    for (found, (file, package)) in found.iter().zip(IMAGES) {
+        let unknown = || Error::Unexpected(format!("cargo does not say where {file} is"));
+        let exported = warpsmith_builder::export_image(
+            found.as_ref().ok_or_else(unknown)?,
+            &root.join(package).join("image"),
+        );
+        exported.map_err(|error| Error::Unexpected(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Makes the directory that takes the place of crates.io: the packages, and the dependencies of a project.

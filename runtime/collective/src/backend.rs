@@ -12,6 +12,7 @@ use warpsmith_core::seam::BufferUse;
 use crate::element::Reduction;
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
+use crate::symmetric::Common;
 use crate::work::WorkState;
 
 /// What an operation does. Roots and peers are ranks.
@@ -130,6 +131,9 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// # Safety
     /// The uses are the memory of the calls. Where one is a write, no two of them overlap.
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()>;
+
+    /// Memory that all ranks reach from now on.
+    fn adopt(&self, _common: &Arc<Common>) {}
 
     /// Fails if something that the program has still needs the communicator.
     fn may_finish(&self) -> Result<()> {

@@ -30,6 +30,9 @@ macro_rules! elements {
         )* }
 
         impl ElementType {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+
             /// The name of the type.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($type),)* }

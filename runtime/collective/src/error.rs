@@ -63,6 +63,14 @@ pub enum Error {
         /// What went wrong, and what to do.
         reason: String,
     },
+    /// Ranks cannot map each other's memory. Nothing was made on any rank, and the communicator works on.
+    #[error("no memory in common, because of rank {rank}: {reason}")]
+    Symmetric {
+        /// The first rank that could not.
+        rank: usize,
+        /// Why.
+        reason: String,
+    },
     /// An argument that cannot be; nothing was sent, and the communicator works on.
     #[error("{operation} on rank {rank}: {reason}")]
     Argument {

@@ -6,6 +6,7 @@
 //! | values that all ranks see | a [`Store`], in [`store`] |
 //! | all ranks there, each on a GPU of its own, of one version | [`rendezvous`] |
 //! | sums, copies and messages between ranks | a [`Communicator`] |
+//! | memory of all ranks that kernels of all reach | a [`SymmetricBuffer`] |
 //! | what became of an operation | its [`Work`]; [`Communicator::dump`] |
 //! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
 #![deny(missing_docs)]
@@ -19,6 +20,7 @@ mod communicator;
 mod deadline;
 mod element;
 mod error;
+mod exchange;
 mod failure;
 mod fingerprint;
 mod host;
@@ -27,10 +29,12 @@ mod launch;
 mod machine;
 mod mesh;
 mod nccl;
+mod peer;
 mod recorder;
 pub mod rendezvous;
 mod rendezvous_error;
 pub mod store;
+mod symmetric;
 mod work;
 
 pub use self::communicator::{BackendChoice, Communicator, CommunicatorOptions, Group};
@@ -42,4 +46,5 @@ pub use self::launch::{Engine, Launch, StoreAddress, StoreHost};
 pub use self::nccl::{NcclError, NcclLibrary, nccl_library};
 pub use self::recorder::{FlightRecord, OperationState, RecordedOperation};
 pub use self::store::Store;
+pub use self::symmetric::{SymmetricBuffer, ipc_collect};
 pub use self::work::Work;

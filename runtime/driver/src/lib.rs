@@ -47,8 +47,8 @@ pub use self::graph::{
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
 pub use self::host_function::{HostAccess, HostWork};
-pub use self::memory::MemoryDriver;
-pub use self::stream::StreamDriver;
+pub use self::memory::{ExportedMemory, MemoryDriver};
+pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
 
 handle!(

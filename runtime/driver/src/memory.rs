@@ -5,6 +5,13 @@ use std::ffi::c_void;
 use crate::error::Result;
 use crate::{Context, DevicePtr, PhysicalHandle, StreamHandle};
 
+/// Memory of a device on its way to another process: a file descriptor, which keeps the memory.
+#[derive(Debug)]
+pub struct ExportedMemory(
+    #[cfg(unix)] pub std::os::fd::OwnedFd,
+    #[cfg(not(unix))] pub std::convert::Infallible,
+);
+
 /// The calls of a [`Driver`](crate::Driver) about memory of the device and page-locked memory of the host.
 ///
 /// # Safety
@@ -66,6 +73,23 @@ pub unsafe trait MemoryDriver {
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
     /// Makes device memory without an address. `bytes` is a multiple of the granularity and not zero.
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
+    /// As [`Self::physical_create`], of memory that other processes can map too. Fails with `CUDA_ERROR_NOT_SUPPORTED` where
+    /// there are no file descriptors for it.
+    fn physical_create_shareable(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
+    /// What another process imports. The handle is of [`Self::physical_create_shareable`].
+    fn physical_export(&self, context: Context, handle: PhysicalHandle) -> Result<ExportedMemory>;
+    /// A handle of memory that another driver, or the driver of another process, has exported, of a device that the context's
+    /// can reach or is. It is mapped and released as one of [`Self::physical_create`]; the memory stays until all handles are
+    /// released and no process maps it.
+    ///
+    /// # Safety
+    /// The memory was exported by a driver of this kind, and `bytes` is what it was created with.
+    unsafe fn physical_import(
+        &self,
+        context: Context,
+        memory: &ExportedMemory,
+        bytes: usize,
+    ) -> Result<PhysicalHandle>;
     /// Releases the handle. While the memory is mapped it stays; it is freed when it is unmapped too.
     ///
     /// # Safety

@@ -3,6 +3,9 @@
 use crate::error::{DriverError, Result, code};
 use crate::{Context, EventHandle, HostFunction, HostWork, StreamHandle};
 
+/// Bytes of what names an event to another process.
+pub const IPC_EVENT_BYTES: usize = 64;
+
 /// The calls of a [`Driver`](crate::Driver) about streams, events, and functions that streams call on the host.
 ///
 /// # Safety
@@ -62,6 +65,13 @@ pub unsafe trait StreamDriver {
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool>;
     /// Waits until it has.
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()>;
+    /// Makes an event that other processes can wait for and record; it takes no times. It is recorded outside of captures.
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
+    /// What names it to another process. The event is of [`Self::event_create_shared`].
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]>;
+    /// The event of another process, which lives; it is destroyed as one of this process. Fails for what is none, where the
+    /// driver finds out.
+    fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle>;
     /// Microseconds between two recorded, completed events with timing.
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64>;
 }

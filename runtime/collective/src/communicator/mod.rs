@@ -1,6 +1,7 @@
 //! [`Communicator`]: ranks that do things together.
 
 mod change;
+mod choose;
 mod group;
 mod operations;
 mod options;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use warpsmith_core::memory::DeviceCopy;
 use warpsmith_core::{Device, Stream};
 
 pub use self::group::Group;
@@ -17,12 +19,14 @@ pub use self::options::{BackendChoice, CommunicatorOptions};
 use self::prepare::{Place, Prepared};
 use crate::backend::{Backend, Batch};
 use crate::error::{Error, Result};
-use crate::host::HostBackend;
+use crate::exchange::Term;
+use crate::fingerprint::{Fingerprint, type_name};
 use crate::launch::Launch;
 use crate::mesh::{self, DeviceFacts, Meeting, Mesh};
-use crate::nccl::{self, NcclBackend};
+use crate::nccl;
 use crate::recorder::FlightRecord;
 use crate::store::{MemoryStore, Store};
+use crate::symmetric::{self, Agreement, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
 /// One rank of several that do things together, each on a stream of its own.
@@ -79,6 +83,8 @@ pub struct Communicator {
     options: CommunicatorOptions,
     /// The calls of [`Self::split`] so far.
     splits: u64,
+    /// The calls of [`Self::symmetric_buffer`] so far.
+    symmetric: u64,
 }
 
 impl CommunicatorOptions {
@@ -88,7 +94,16 @@ impl CommunicatorOptions {
         if self.nccl.is_some() {
             return true;
         }
-        self.backend != BackendChoice::Host && !device.is_emulated()
+        self.backend != BackendChoice::Host && !device.is_emulated() && !self.shares_gpu
+    }
+
+    /// Whether ranks on this device may use each other's memory.
+    fn wants_peers(&self, device: &Device) -> bool {
+        match self.backend {
+            BackendChoice::Peer => true,
+            BackendChoice::Auto => !device.is_emulated(),
+            BackendChoice::Nccl | BackendChoice::Host => false,
+        }
     }
 
     fn nccl(&self) -> Result<&'static nccl::Nccl, nccl::NcclError> {
@@ -160,6 +175,7 @@ impl Communicator {
                 Ok(nccl) => Ok(nccl.version),
                 Err(error) => Err(error.to_string()),
             }),
+            shares: options.wants_peers(device).then(|| symmetric::host_of(device)),
         };
         let meeting = Meeting {
             name: &options.name,
@@ -168,63 +184,16 @@ impl Communicator {
             timeout: options.init_timeout,
             address: options.address,
             device: facts,
-            gpu: (!device.is_emulated()).then(|| device.uuid()),
+            gpu: (!device.is_emulated() && !options.shares_gpu).then(|| device.uuid()),
             recorded: options.recorded,
             dump_to: options.dump_to.clone(),
         };
         let (mesh, devices) = mesh::connect(&meeting)?;
         // Parts of it do not know the address of the store.
         options.address = mesh.address;
-        let backend = Self::backend(stream, &options, &mesh, &devices)?;
-        Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0 })
-    }
-
-    /// The backend of the options for these devices: from what all ranks know alike.
-    fn backend(
-        stream: &Stream,
-        options: &CommunicatorOptions,
-        mesh: &Arc<Mesh>,
-        devices: &[DeviceFacts],
-    ) -> Result<Box<dyn Backend>> {
-        let refused = |reason| Error::Init {
-            communicator: options.name.clone(),
-            rank: mesh.rank(),
-            world_size: mesh.world(),
-            reason,
-        };
-        let is_host = match options.backend {
-            BackendChoice::Auto => devices.iter().all(|device| device.is_emulated && device.nccl.is_none()),
-            BackendChoice::Host => true,
-            BackendChoice::Nccl => false,
-        };
-        if is_host {
-            if let Some(device) = devices.iter().find(|device| !device.is_emulated) {
-                let name = &device.name;
-                return Err(refused(format!("the Host backend is for emulated devices, not for {name}")));
-            }
-            return Ok(Box::new(HostBackend::new(Arc::clone(mesh), options.is_checked)));
-        }
-        let mut versions = Vec::new();
-        for (rank, device) in devices.iter().enumerate() {
-            match &device.nccl {
-                Some(Ok(version)) => versions.push((rank, *version)),
-                Some(Err(reason)) => return Err(refused(format!("rank {rank}: {reason}"))),
-                None => {
-                    let reason = format!("NCCL is for GPUs; rank {rank} uses {}", device.name);
-                    return Err(refused(reason));
-                }
-            }
-        }
-        if let Some((other, theirs)) = versions.iter().find(|(_, version)| *version != versions[0].1) {
-            return Err(refused(format!(
-                "rank 0 has NCCL {}, rank {other} NCCL {}; all ranks need the same",
-                nccl::version_text(versions[0].1),
-                nccl::version_text(*theirs)
-            )));
-        }
-        let (timeout, is_checked) = (options.init_timeout, options.is_checked);
-        let nccl = options.nccl().map_err(|error| refused(error.to_string()))?;
-        Ok(Box::new(NcclBackend::new(nccl::Making { nccl, mesh, stream, timeout, is_checked })?))
+        let backend =
+            choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
+        Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0, symmetric: 0 })
     }
 
     /// This rank, from 0.
@@ -279,6 +248,27 @@ impl Communicator {
         self.backend.finish()?;
         self.mesh.leave();
         Ok(())
+    }
+
+    /// Makes a buffer of `len` elements on each rank, filled with zeros, which the kernels of all ranks reach. All ranks call it,
+    /// with the same length; it waits for them, and not for their streams.
+    ///
+    /// # Errors
+    /// [`Error::Symmetric`] on all ranks, if one has no memory for it or cannot map that of another;
+    /// [`Failure::Mismatch`](crate::Failure::Mismatch) for other lengths or types, which names both; a rank that did not come
+    /// within [`timeout`](CommunicatorOptions::timeout).
+    pub fn symmetric_buffer<T: DeviceCopy>(&mut self, len: usize) -> Result<SymmetricBuffer<T>> {
+        let mut operation = Fingerprint::new("symmetric_buffer", type_name::<T>(), len);
+        operation.sequence = self.symmetric;
+        if let Some(failure) = self.mesh.member.failure() {
+            return Err(self.mesh.error(Some(operation), failure).into());
+        }
+        self.symmetric += 1;
+        let (operation, term) = (Arc::new(operation), Term::new(self.options.timeout));
+        let agreement = Agreement { mesh: &self.mesh, operation, term };
+        let buffer = SymmetricBuffer::meet(&agreement, &self.stream, len)?;
+        self.backend.adopt(buffer.common());
+        Ok(buffer)
     }
 
     fn place(&self) -> Place {

@@ -8,7 +8,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendChoice {
-    /// The best for the devices of all ranks: [`Self::Nccl`] for GPUs, [`Self::Host`] for emulated devices.
+    /// The best for the devices of all ranks: for GPUs [`Self::Nccl`], and [`Self::Peer`] for what it does faster where the ranks
+    /// reach each other's memory; [`Self::Host`] for emulated devices.
     #[default]
     Auto,
     /// NVIDIA's library, of version 2.18 or newer, which is searched for when a program asks for it: see
@@ -25,6 +26,15 @@ pub enum BackendChoice {
     ///   in the order of the calls; `NCCL_DEBUG=INFO` shows what NCCL does. `NCCL_COMM_BLOCKING` must not be set: calls
     ///   would wait without a deadline.
     Nccl,
+    /// Kernels that read the memory of the other ranks over the links between the devices: for up to 8 ranks of one host, whose
+    /// devices reach each other's memory, as threads or as processes. The kernels are Rust, like those of programs.
+    ///
+    /// - It does `all_reduce` and `barrier`. All else is left to [`Self::Nccl`] on GPUs, if there is NCCL, and to [`Self::Host`] on
+    ///   emulated devices.
+    /// - Sums have the bits of [`Self::Host`], on any devices.
+    /// - Operations are captured in graphs, with their deadlines, also by several ranks of one process.
+    /// - Every rank needs a stream that runs beside those of the others, as those of different devices do.
+    Peer,
     /// Threads of the host, in memory and over sockets; for emulated devices.
     Host,
 }
@@ -47,6 +57,7 @@ pub struct CommunicatorOptions {
     pub(crate) address: Option<IpAddr>,
     pub(crate) recorded: usize,
     pub(crate) dump_to: Option<PathBuf>,
+    pub(crate) shares_gpu: bool,
     /// In place of the library, on emulated devices.
     #[cfg(test)]
     pub(crate) nccl: Option<&'static crate::nccl::Nccl>,
@@ -63,6 +74,7 @@ impl Default for CommunicatorOptions {
             address: None,
             recorded: 1024,
             dump_to: None,
+            shares_gpu: false,
             #[cfg(test)]
             nccl: None,
         }
@@ -112,6 +124,13 @@ impl CommunicatorOptions {
     /// hosts meet in a [`FileStore`](crate::store::FileStore), it must be set.
     pub fn address(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
+        self
+    }
+
+    /// Whether several ranks may use one GPU: with [`BackendChoice::Peer`] alone, for tests on a machine with one. Kernels of two ranks
+    /// wait for each other, so they must fit on the GPU together; operations that Peer has no kernel for are refused.
+    pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
+        self.shares_gpu = is_allowed;
         self
     }
 

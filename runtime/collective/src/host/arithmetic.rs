@@ -4,121 +4,10 @@
 //! so their results have the same bits.
 
 use half::{bf16, f16};
+use warpsmith_collective_kernels::number::{Accumulate, Number};
 
-use super::exchange::Bytes;
 use crate::element::{ElementType, Operator, Reduction};
-
-/// A number as it is accumulated.
-trait Accumulate: Copy {
-    fn add(self, other: Self) -> Self;
-    fn multiply(self, other: Self) -> Self;
-    /// The quotient; of integers, rounded towards zero.
-    fn divide(self, ranks: usize) -> Self;
-    /// The smaller; this one if they are equal, the other if this one is NaN.
-    fn less(self, other: Self) -> Self;
-    /// The greater, likewise.
-    fn greater(self, other: Self) -> Self;
-}
-
-macro_rules! integers {
-    ($($type:ty, $wide:ty;)*) => { $(
-        impl Accumulate for $type {
-            fn add(self, other: Self) -> Self {
-                self.wrapping_add(other)
-            }
-
-            fn multiply(self, other: Self) -> Self {
-                self.wrapping_mul(other)
-            }
-
-            fn divide(self, ranks: usize) -> Self {
-                (self as $wide / ranks as $wide) as Self
-            }
-
-            fn less(self, other: Self) -> Self {
-                self.min(other)
-            }
-
-            fn greater(self, other: Self) -> Self {
-                self.max(other)
-            }
-        }
-    )* };
-}
-
-integers! {
-    i8, i128;
-    u8, i128;
-    i32, i128;
-    u32, i128;
-    i64, i128;
-    u64, i128;
-}
-
-macro_rules! floats {
-    ($($type:ty),*) => { $(
-        impl Accumulate for $type {
-            fn add(self, other: Self) -> Self {
-                self + other
-            }
-
-            fn multiply(self, other: Self) -> Self {
-                self * other
-            }
-
-            fn divide(self, ranks: usize) -> Self {
-                self / ranks as Self
-            }
-
-            fn less(self, other: Self) -> Self {
-                if other < self || self.is_nan() { other } else { self }
-            }
-
-            fn greater(self, other: Self) -> Self {
-                if other > self || self.is_nan() { other } else { self }
-            }
-        }
-    )* };
-}
-
-floats!(f32, f64);
-
-/// An element, and how it is accumulated.
-trait Number: Copy {
-    type Wide: Accumulate;
-    fn widen(self) -> Self::Wide;
-    fn narrow(wide: Self::Wide) -> Self;
-}
-
-macro_rules! numbers {
-    ($($type:ty, $wide:ty, |$x:ident| $widen:expr, |$y:ident| $narrow:expr;)*) => { $(
-        impl Number for $type {
-            type Wide = $wide;
-
-            fn widen(self) -> $wide {
-                let $x = self;
-                $widen
-            }
-
-            fn narrow($y: $wide) -> Self {
-                $narrow
-            }
-        }
-    )* };
-}
-
-numbers! {
-    i8, i8, |x| x, |x| x;
-    u8, u8, |x| x, |x| x;
-    i32, i32, |x| x, |x| x;
-    u32, u32, |x| x, |x| x;
-    i64, i64, |x| x, |x| x;
-    u64, u64, |x| x, |x| x;
-    f16, f32, |x| x.to_f32(), |x| f16::from_f32(x);
-    f32, f32, |x| x, |x| x;
-    f64, f64, |x| x, |x| x;
-    bf16, f32, |x| x.to_f32(), |x| bf16::from_f32(x);
-}
+use crate::exchange::Bytes;
 
 /// Element `index` of these bytes.
 fn read<T: Copy>(bytes: Bytes, index: usize) -> T {
@@ -163,7 +52,7 @@ fn reduce_typed<T: Number>(operator: Operator, of_ranks: &[Bytes], result: Bytes
             let Some(first) = values.next() else { return };
             let mut value = values.fold(first, step);
             if operator == Operator::Avg {
-                value = value.divide(ranks);
+                value = value.divide(ranks as u32);
             }
             write(result, index, T::narrow(value));
         }

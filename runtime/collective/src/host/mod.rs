@@ -5,7 +5,6 @@
 //! when its stream comes to it; it ends by its deadline, whatever others do.
 
 mod arithmetic;
-mod exchange;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use warpsmith_core::Stream;
 use warpsmith_core::seam::BufferUse;
 
-use self::exchange::{Bytes, Message, Term, exchange, stopped};
 use crate::backend::{Backend, Batch, Call, Kind, Places};
 use crate::element::{Operator, Reduction};
 use crate::error::Result;
+use crate::exchange::{Bytes, Message, Term, exchange, stopped};
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{CHUNK, Lane, Mesh};

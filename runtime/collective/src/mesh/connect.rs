@@ -47,6 +47,8 @@ pub(crate) struct DeviceFacts {
     pub stream: u64,
     /// The version of NCCL there, or why there is none; `None` if it is not asked for.
     pub nccl: Option<Result<i32, String>>,
+    /// The host, whose processes can map the device's memory, or why none can; `None` if it is not asked for.
+    pub shares: Option<Result<String, String>>,
 }
 
 /// What a rank publishes in the store.

@@ -20,11 +20,17 @@ pub(crate) const CHUNK: usize = 256 << 10;
 const MOST_TEXT: usize = 64 << 10;
 const HEADER: usize = 20;
 
-/// Messages of one lane do not wait for those of the other.
+/// Messages of one lane do not wait for those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
     Collective,
     PointToPoint,
+    /// What threads that call the communicator agree on, while its operations run.
+    Setup,
+}
+
+impl Lane {
+    pub const ALL: [Self; 3] = [Self::Collective, Self::PointToPoint, Self::Setup];
 }
 
 /// A part of a message. The first has the fingerprint and the length of the whole.
@@ -79,7 +85,7 @@ impl Frame {
             Self::Goodbye => (7, None, 0, Vec::new(), &[]),
         };
         let mut bytes = Vec::with_capacity(HEADER + text.len() + data.len());
-        bytes.extend([kind, u8::from(lane == Some(Lane::PointToPoint)), 0, 0]);
+        bytes.extend([kind, lane.map_or(0, |lane| lane as u8), 0, 0]);
         bytes.extend((text.len() as u32).to_le_bytes());
         bytes.extend((data.len() as u32).to_le_bytes());
         bytes.extend(total.to_le_bytes());
@@ -110,10 +116,8 @@ impl Frame {
         if text_bytes > MOST_TEXT || data_bytes > CHUNK || header[2..4] != [0; 2] {
             return Err(garbage(format!("a frame of {text_bytes} bytes of text and {data_bytes} of data")));
         }
-        let lane = match header[1] {
-            0 => Lane::Collective,
-            1 => Lane::PointToPoint,
-            other => return Err(garbage(format!("a frame on lane {other}"))),
+        let Some(&lane) = Lane::ALL.get(usize::from(header[1])) else {
+            return Err(garbage(format!("a frame on lane {}", header[1])));
         };
         let mut text = vec![0; text_bytes];
         from.read_exact(&mut text)?;

@@ -21,9 +21,9 @@ const MOST_ANNOUNCED: usize = 4;
 /// What comes from one rank.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub parts: [VecDeque<Part>; 2],
+    pub parts: [VecDeque<Part>; Lane::ALL.len()],
     /// The parts that may be sent to it.
-    pub credits: [usize; 2],
+    pub credits: [usize; Lane::ALL.len()],
     pub announced: VecDeque<Fingerprint>,
     pub answer: Option<Box<Progress>>,
     pub left: bool,
@@ -65,8 +65,8 @@ impl Member {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let peer = || {
-            let (parts, announced) = ([VecDeque::new(), VecDeque::new()], VecDeque::new());
-            Peer { parts, credits: [WINDOW; 2], announced, answer: None, left: false }
+            let (parts, announced) = (Lane::ALL.map(|_| VecDeque::new()), VecDeque::new());
+            Peer { parts, credits: Lane::ALL.map(|_| WINDOW), announced, answer: None, left: false }
         };
         let peers = std::iter::repeat_with(peer).take(world).collect();
         let state = Mutex::new(State { peers, failure: None, is_failing: false, version: 0 });

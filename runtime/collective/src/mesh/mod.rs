@@ -68,7 +68,12 @@ impl Mesh {
 
     /// Whether another rank is of this process.
     pub fn shares_process(&self) -> bool {
-        self.others().any(|other| matches!(self.wires[other], Wire::Memory(_)))
+        self.others().any(|other| self.is_of_process(other))
+    }
+
+    /// Whether a rank is of this process.
+    pub fn is_of_process(&self, rank: usize) -> bool {
+        matches!(self.wires[rank], Wire::Memory(_))
     }
 
     /// The failure, if there is one within this time.

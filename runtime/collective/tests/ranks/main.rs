@@ -14,7 +14,15 @@ mod nccl_on_gpu;
 mod nccl_on_gpus;
 mod nccl_work;
 mod operations;
+mod peer;
+#[cfg(target_os = "linux")]
+mod peer_on_gpu;
+#[cfg(target_os = "linux")]
+mod peer_on_gpus;
+#[cfg(target_os = "linux")]
+mod peer_processes;
 #[cfg(unix)]
 mod processes;
 mod sequences;
 mod support;
+mod symmetric;

@@ -11,7 +11,8 @@ use crate::nccl_work::{gpu, replay, streams, work};
 use crate::processes::{Rank, processes};
 use crate::support::{LONG, failure, on_streams, timeout};
 
-fn world() -> usize {
+/// The number of GPUs.
+pub fn world() -> usize {
     let wanted =
         std::env::var("WARPSMITH_TEST_GPUS").map_or(2, |gpus| gpus.parse().expect("a number of GPUs"));
     let there = Device::cuda_count().expect("GPUs");

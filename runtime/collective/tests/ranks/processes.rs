@@ -47,7 +47,7 @@ impl Rank {
         Arc::new(Hooked { store: self.store(), at, this: self.clone(), hook })
     }
 
-    fn init(&self, options: &CommunicatorOptions) -> Result<Communicator> {
+    pub fn init(&self, options: &CommunicatorOptions) -> Result<Communicator> {
         Communicator::init(&streams(1)[0], &self.launch(), self.store(), options)
     }
 
@@ -166,7 +166,7 @@ fn work(ranks: &mut Communicator) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
 }
 
-fn digest(bits: &[u32]) -> String {
+pub fn digest(bits: &[u32]) -> String {
     let hash = bits
         .iter()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, bits| (hash ^ u64::from(*bits)).wrapping_mul(0x100_0000_01b3));

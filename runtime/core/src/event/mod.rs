@@ -8,6 +8,7 @@
 
 mod future;
 mod reactor;
+mod shared;
 mod wait;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::future::{Completed, Reached};
 pub(crate) use self::reactor::Waiter;
+pub use self::shared::SharedEvent;
 use crate::device::Device;
 use crate::device::observe::{self, Awaited, Operation};
 use crate::driver::EventHandle;

@@ -77,6 +77,12 @@ impl<'a> RawArguments<'a> {
         self.value(pointer.0)
     }
 
+    /// Names a buffer that the kernel reaches by other means than an argument of its own: it is kept and ordered as one.
+    pub fn used(mut self, used: BufferUse<'a>) -> Self {
+        self.uses.push(used);
+        self
+    }
+
     /// The number of arguments.
     pub fn len(&self) -> usize {
         self.places.len()

@@ -10,6 +10,7 @@
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
 //! | [`mapped`] | [`MappedBuffer`], memory of the host that kernels use |
 //! | `foreign` | memory that came from elsewhere, and a buffer's in other forms |
+//! | `shared` | [`SharedMemory`], which other devices and processes can map |
 //! | `owners` | what frees such memory, after its last use |
 //! | `storage` | the memory without its type, and work enqueued on it |
 //! | `large_pages` | asking for large pages under new host memory |
@@ -32,6 +33,7 @@ pub mod options;
 pub(crate) mod owners;
 pub mod pinned;
 mod scratch;
+mod shared;
 pub mod slice;
 pub mod statistics;
 pub(crate) mod storage;
@@ -45,6 +47,7 @@ pub use self::buffer::DeviceBuffer;
 pub use self::mapped::{MappedBuffer, MappedGuard};
 pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub(crate) use self::scratch::stream_ended;
+pub use self::shared::SharedMemory;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
 pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMut3};
 pub use crate::error::OutOfMemory;

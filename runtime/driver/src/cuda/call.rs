@@ -109,6 +109,10 @@ const GRAPH_SYMBOLS: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feature {
     VirtualMemory,
+    /// Mapped memory of several processes.
+    SharedMemory,
+    /// Events of several processes.
+    SharedEvents,
     Pools,
     Peers,
     CaptureMode,
@@ -146,6 +150,8 @@ impl Feature {
                 "cuMemUnmap",
                 "cuMemSetAccess",
             ],
+            Feature::SharedMemory => &["cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"],
+            Feature::SharedEvents => &["cuIpcGetEventHandle", "cuIpcOpenEventHandle"],
             Feature::Pools => &[
                 "cuMemPoolCreate",
                 "cuMemPoolDestroy",

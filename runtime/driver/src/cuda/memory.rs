@@ -13,7 +13,11 @@ use super::context::bind;
 use super::properties::read_attribute;
 use super::{CudaDriver, mailbox, stream_of};
 use crate::error::Result;
-use crate::{Context, DevicePtr, MemoryDriver, PhysicalHandle, StreamHandle};
+use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, StreamHandle};
+
+#[cfg(unix)]
+const FILE_DESCRIPTOR: sys::CUmemAllocationHandleType =
+    sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 /// A device as the place of memory.
 pub(super) fn location(ordinal: u32) -> Result<sys::CUmemLocation> {
@@ -30,9 +34,17 @@ pub(super) fn access(ordinals: &[u32]) -> Result<Vec<sys::CUmemAccessDesc>> {
 
 /// Memory of a device that no other process can be given.
 fn allocation(ordinal: u32) -> Result<sys::CUmemAllocationProp> {
+    allocation_for(ordinal, sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE)
+}
+
+/// Memory of a device that other processes can be given in this form.
+fn allocation_for(
+    ordinal: u32,
+    requested: sys::CUmemAllocationHandleType,
+) -> Result<sys::CUmemAllocationProp> {
     Ok(sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+        requestedHandleTypes: requested,
         location: location(ordinal)?,
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
@@ -175,6 +187,80 @@ unsafe impl MemoryDriver for CudaDriver {
         // SAFETY: the pointers are to local variables.
         unsafe { check("cuMemCreate", sys::cuMemCreate(&mut handle, bytes, &allocation, 0)) }?;
         Ok(PhysicalHandle(handle))
+    }
+
+    #[cfg(unix)]
+    fn physical_create_shareable(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
+        let _relaxed = bind_virtual(context, "cuMemCreate")?;
+        Feature::SharedMemory.need("cuMemExportToShareableHandle")?;
+        let ordinal = self.contexts.ordinal(context)?;
+        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+        if read_attribute(call::device(ordinal)?, attribute)? == 0 {
+            let text = "the device's memory has no file descriptors".to_owned();
+            return Err(call::not_supported("cuMemCreate", text));
+        }
+        let allocation = allocation_for(ordinal, FILE_DESCRIPTOR)?;
+        let mut handle = 0;
+        // SAFETY: the pointers are to local variables.
+        unsafe { check("cuMemCreate", sys::cuMemCreate(&mut handle, bytes, &allocation, 0)) }?;
+        Ok(PhysicalHandle(handle))
+    }
+
+    #[cfg(unix)]
+    fn physical_export(&self, context: Context, handle: PhysicalHandle) -> Result<ExportedMemory> {
+        use std::os::fd::{FromRawFd, OwnedFd};
+        let _relaxed = bind_virtual(context, "cuMemExportToShareableHandle")?;
+        Feature::SharedMemory.need("cuMemExportToShareableHandle")?;
+        let mut descriptor: std::ffi::c_int = -1;
+        // SAFETY: the handle is alive, by the trait's contract; a file descriptor is written to a local variable.
+        let result = unsafe {
+            let target = (&raw mut descriptor).cast();
+            sys::cuMemExportToShareableHandle(target, handle.0, FILE_DESCRIPTOR, 0)
+        };
+        check("cuMemExportToShareableHandle", result)?;
+        // SAFETY: the driver has opened it for the caller.
+        Ok(ExportedMemory(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    #[cfg(unix)]
+    unsafe fn physical_import(
+        &self,
+        context: Context,
+        memory: &ExportedMemory,
+        _bytes: usize,
+    ) -> Result<PhysicalHandle> {
+        use std::os::fd::AsRawFd;
+        let _relaxed = bind_virtual(context, "cuMemImportFromShareableHandle")?;
+        Feature::SharedMemory.need("cuMemImportFromShareableHandle")?;
+        let mut handle = 0;
+        let descriptor = std::ptr::without_provenance_mut(memory.0.as_raw_fd() as usize);
+        // SAFETY: the driver takes the file descriptor in place of a pointer, and leaves it open; the pointer is to a local
+        // variable.
+        let result = unsafe { sys::cuMemImportFromShareableHandle(&mut handle, descriptor, FILE_DESCRIPTOR) };
+        check("cuMemImportFromShareableHandle", result)?;
+        Ok(PhysicalHandle(handle))
+    }
+
+    #[cfg(not(unix))]
+    fn physical_create_shareable(&self, _context: Context, _bytes: usize) -> Result<PhysicalHandle> {
+        let text = "this system has no file descriptors".to_owned();
+        Err(call::not_supported("cuMemCreate", text))
+    }
+
+    #[cfg(not(unix))]
+    fn physical_export(&self, _context: Context, _handle: PhysicalHandle) -> Result<ExportedMemory> {
+        let text = "this system has no file descriptors".to_owned();
+        Err(call::not_supported("cuMemExportToShareableHandle", text))
+    }
+
+    #[cfg(not(unix))]
+    unsafe fn physical_import(
+        &self,
+        _context: Context,
+        memory: &ExportedMemory,
+        _bytes: usize,
+    ) -> Result<PhysicalHandle> {
+        match memory.0 {}
     }
 
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {

@@ -7,7 +7,7 @@ use super::context::bind;
 use super::{CudaDriver, host_functions, stream_of};
 use crate::activity::ActivityWait;
 use crate::error::{Result, code};
-use crate::{Context, EventHandle, HostFunction, StreamDriver, StreamHandle};
+use crate::{Context, EventHandle, HostFunction, IPC_EVENT_BYTES, StreamDriver, StreamHandle};
 
 fn event_of(event: EventHandle) -> sys::CUevent {
     event.0 as sys::CUevent
@@ -162,6 +162,35 @@ unsafe impl StreamDriver for CudaDriver {
             // SAFETY: the event is alive, by the trait's contract.
             unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
         })
+    }
+
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
+        bind(context)?;
+        Feature::SharedEvents.need("cuIpcGetEventHandle")?;
+        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32
+            | sys::CUevent_flags::CU_EVENT_INTERPROCESS as u32;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, flags)) }?;
+        Ok(EventHandle(event as u64))
+    }
+
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]> {
+        bind(context)?;
+        let mut handle = sys::CUipcEventHandle { reserved: [0; IPC_EVENT_BYTES] };
+        // SAFETY: the event is alive, by the trait's contract; the pointer is to a local variable.
+        unsafe { check("cuIpcGetEventHandle", sys::cuIpcGetEventHandle(&mut handle, event_of(event))) }?;
+        Ok(handle.reserved.map(|byte| byte as u8))
+    }
+
+    fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle> {
+        bind(context)?;
+        Feature::SharedEvents.need("cuIpcOpenEventHandle")?;
+        let handle = sys::CUipcEventHandle { reserved: event.map(|byte| byte as std::ffi::c_char) };
+        let mut opened = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable; the driver refuses a handle that it does not know.
+        unsafe { check("cuIpcOpenEventHandle", sys::cuIpcOpenEventHandle(&mut opened, handle)) }?;
+        Ok(EventHandle(opened as u64))
     }
 
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {

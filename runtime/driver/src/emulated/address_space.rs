@@ -1,7 +1,8 @@
 //! Reserved addresses of an emulated device and the memory mapped into them, as strict as a GPU and stricter.
 //!
 //! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped,
-//! in either order. Mapped memory starts filled with `0xFF`, and addresses without memory fault when touched.
+//! in either order; imported memory counts where it was created. Mapped memory starts filled with `0xFF`, and addresses
+//! without memory fault when touched.
 //! A refused call changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,8 +13,9 @@ use super::control::Call;
 use super::control::driver_error;
 use super::heap::Heap;
 use super::pages::{Backing, GRANULARITY, Reserved};
+use super::shared_pages::SharedPages;
 use crate::error::{DriverError, Result, code};
-use crate::{DevicePtr, PhysicalHandle};
+use crate::{DevicePtr, ExportedMemory, PhysicalHandle};
 
 /// The reserved addresses of one context.
 #[derive(Debug)]
@@ -43,6 +45,10 @@ struct Mapping {
 #[derive(Debug)]
 struct Physical {
     bytes: usize,
+    /// Whether it counts against the heap's capacity: not that of other processes and drivers.
+    counts: bool,
+    /// Where it lies, if it can be exported or was imported.
+    shared: Option<SharedPages>,
     /// Whether its handle was not released yet.
     held: bool,
     mapped: bool,
@@ -100,7 +106,9 @@ impl State {
             && !physical.held
             && !physical.mapped
         {
-            heap.give(physical.bytes);
+            if physical.counts {
+                heap.give(physical.bytes);
+            }
             self.physical.remove(&handle);
         }
     }
@@ -159,13 +167,54 @@ impl AddressSpace {
     }
 
     pub(super) fn create(&self, bytes: usize, heap: &Heap) -> Result<PhysicalHandle> {
-        /// Handles are unique across contexts and drivers.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         whole_units(Call::PhysicalCreate, bytes)?;
         heap.take(Call::PhysicalCreate, bytes)?;
+        Ok(self.add(bytes, true, None))
+    }
+
+    pub(super) fn create_shareable(&self, bytes: usize, heap: &Heap) -> Result<PhysicalHandle> {
+        let call = Call::PhysicalCreateShareable;
+        whole_units(call, bytes)?;
+        if matches!(self.backing, Backing::Numbers(_)) {
+            let text = "this driver was built without memory behind its addresses (`unbacked`)";
+            return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
+        }
+        heap.take(call, bytes)?;
+        match SharedPages::create(bytes) {
+            Ok(shared) => Ok(self.add(bytes, true, Some(shared))),
+            Err(error) => {
+                heap.give(bytes);
+                let is_missing = error.kind() == std::io::ErrorKind::Unsupported;
+                let code = if is_missing { code::NOT_SUPPORTED } else { code::OUT_OF_MEMORY };
+                Err(driver_error(call.name(), code, error.to_string()))
+            }
+        }
+    }
+
+    pub(super) fn export(&self, handle: PhysicalHandle) -> Result<ExportedMemory> {
+        let call = Call::PhysicalExport;
+        let state = self.state();
+        let physical = state.physical.get(&handle.0).filter(|physical| physical.held);
+        let physical = physical.ok_or_else(|| unknown(call, handle))?;
+        let Some(shared) = &physical.shared else {
+            return Err(invalid(call, format!("handle {} was not created as shareable", handle.0)));
+        };
+        shared.export().map_err(|error| driver_error(call.name(), code::UNKNOWN, error.to_string()))
+    }
+
+    pub(super) fn import(&self, memory: &ExportedMemory, bytes: usize) -> Result<PhysicalHandle> {
+        let call = Call::PhysicalImport;
+        whole_units(call, bytes)?;
+        let shared = SharedPages::import(memory, bytes).map_err(|error| invalid(call, error.to_string()))?;
+        Ok(self.add(bytes, false, Some(shared)))
+    }
+
+    fn add(&self, bytes: usize, counts: bool, shared: Option<SharedPages>) -> PhysicalHandle {
+        /// Handles are unique across contexts and drivers.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.state().physical.insert(handle, Physical { bytes, held: true, mapped: false });
-        Ok(PhysicalHandle(handle))
+        self.state().physical.insert(handle, Physical { bytes, counts, shared, held: true, mapped: false });
+        PhysicalHandle(handle)
     }
 
     pub(super) fn release_handle(&self, handle: PhysicalHandle, heap: &Heap) -> Result<()> {
@@ -203,7 +252,13 @@ impl AddressSpace {
             return Err(refused("have memory mapped already"));
         }
         // SAFETY: nothing is mapped in the range, and the caller vouches that nothing uses it.
-        if !unsafe { reserved.commit(ptr.0, bytes) } {
+        let is_there = unsafe {
+            match &physical.shared {
+                Some(shared) => reserved.map(ptr.0, bytes, shared),
+                None => reserved.commit(ptr.0, bytes),
+            }
+        };
+        if !is_there {
             return Err(driver_error(call.name(), code::OUT_OF_MEMORY, "the system gives no more memory"));
         }
         state.mappings.insert(ptr.0, Mapping { bytes, handle: handle.0, ordinals: BTreeSet::new() });

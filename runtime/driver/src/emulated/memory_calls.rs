@@ -11,7 +11,7 @@ use super::pages::Backing;
 use super::stream::Work;
 use super::touched::Access;
 use crate::error::{Result, code};
-use crate::{Context, DevicePtr, MemoryDriver, PhysicalHandle, StreamHandle};
+use crate::{Context, DevicePtr, ExportedMemory, MemoryDriver, PhysicalHandle, StreamHandle};
 
 // SAFETY: as for `Driver`.
 unsafe impl MemoryDriver for EmulatedDriver {
@@ -130,6 +130,27 @@ unsafe impl MemoryDriver for EmulatedDriver {
         let _called = self.called_aside(Call::PhysicalCreate);
         let context = self.enter(Call::PhysicalCreate, context)?;
         context.space.create(bytes, &context.heap)
+    }
+
+    fn physical_create_shareable(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
+        let _called = self.called_aside(Call::PhysicalCreateShareable);
+        let context = self.enter(Call::PhysicalCreateShareable, context)?;
+        context.space.create_shareable(bytes, &context.heap)
+    }
+
+    fn physical_export(&self, context: Context, handle: PhysicalHandle) -> Result<ExportedMemory> {
+        let _called = self.called_aside(Call::PhysicalExport);
+        self.enter(Call::PhysicalExport, context)?.space.export(handle)
+    }
+
+    unsafe fn physical_import(
+        &self,
+        context: Context,
+        memory: &ExportedMemory,
+        bytes: usize,
+    ) -> Result<PhysicalHandle> {
+        let _called = self.called_aside(Call::PhysicalImport);
+        self.enter(Call::PhysicalImport, context)?.space.import(memory, bytes)
     }
 
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {

@@ -11,7 +11,7 @@
 //! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
 //! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
 //! Streams keep their priorities, which change nothing. The stack
-//! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events belong to the process: none is shared with others.
+//! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events of several processes lie in a file.
 //!
 //! With the feature `testing`, for tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
 //! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
@@ -51,6 +51,8 @@ mod recorder;
 mod registered;
 mod rows;
 mod schedule;
+mod shared_event;
+mod shared_pages;
 mod simulated;
 mod stream;
 mod stream_calls;
@@ -199,6 +201,7 @@ impl EmulatedDriver {
             | Call::PinnedAllocate
             | Call::StreamAllocate
             | Call::PhysicalCreate
+            | Call::PhysicalCreateShareable
             | Call::VirtualReserve => code::OUT_OF_MEMORY,
             _ => code::UNKNOWN,
         };

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::shared_pages::SharedPages;
+
 /// The unit in bytes of mapped memory.
 pub(super) const GRANULARITY: usize = 2 << 20;
 
@@ -91,6 +93,15 @@ impl Reserved {
     pub(super) unsafe fn commit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: the range is within a reservation of the host, and the caller vouches that it is not used.
         self.contains(address, bytes) && (!self.host || unsafe { host::commit(address, bytes) })
+    }
+
+    /// Puts memory that may be another process's behind a range. False when the range is not in here or the system refuses.
+    ///
+    /// # Safety
+    /// Nothing uses the range, and there are as many bytes of the memory.
+    pub(super) unsafe fn map(&self, address: u64, bytes: usize, memory: &SharedPages) -> bool {
+        // SAFETY: the range is within a reservation of the host, and the caller vouches for the rest.
+        self.host && self.contains(address, bytes) && unsafe { memory.map(address, bytes) }
     }
 
     /// Takes the memory behind a range away. False when the range is not in here or the system refuses.

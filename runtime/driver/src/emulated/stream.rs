@@ -23,6 +23,7 @@ use super::graph::GraphRun;
 use super::race::{Place, Races};
 use super::recorder::{Ran, Trail};
 use super::schedule::Stepping;
+use super::shared_event::SharedEvent;
 use super::simulated::Timeline;
 use super::touched::{Access, Touched};
 use crate::error::Result;
@@ -33,6 +34,8 @@ use crate::{DevicePtr, FaultKind, LaunchConfig};
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
+    /// Of an event of several processes, which has no [`Newest`].
+    shared: Option<Arc<SharedEvent>>,
 }
 
 /// An event that was recorded in a capture: what had been captured on its stream.
@@ -52,6 +55,15 @@ pub(super) enum Newest {
 }
 
 impl EventState {
+    /// An event of several processes.
+    pub(super) fn of_processes(shared: SharedEvent) -> Self {
+        Self { shared: Some(Arc::new(shared)), ..Self::default() }
+    }
+
+    pub(super) fn shared(&self) -> Option<&Arc<SharedEvent>> {
+        self.shared.as_ref()
+    }
+
     pub(super) fn newest(&self) -> Newest {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

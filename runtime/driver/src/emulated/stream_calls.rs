@@ -6,17 +6,38 @@ use super::EmulatedDriver;
 use super::action::Action;
 use super::capture::NOTHING_RUNS;
 use super::control::{Call, driver_error};
+use super::shared_event::SharedEvent;
 use super::simulated::Timeline;
-use super::stream::{Mark, Newest, Queue, Work};
+use super::stream::{EventState, Mark, Newest, Queue, Work};
 use super::touched::Touched;
 use crate::activity::ActivityWait;
 use crate::error::{Result, code};
 use crate::host_function::HostCall;
-use crate::{Context, EventHandle, HostFunction, HostWork, StreamDriver, StreamHandle};
+use crate::{Context, EventHandle, HostFunction, HostWork, IPC_EVENT_BYTES, StreamDriver, StreamHandle};
 
 /// The ends of the range of priorities, as GPUs of today have them.
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
+
+/// Why an event of several processes has no place in a capture.
+const OF_PROCESSES: &str = "the event is one of several processes, which no graph records or waits for";
+
+impl EmulatedDriver {
+    /// An event of several processes, if there is one; a stepped driver, which waits for nothing, has none.
+    fn shared_event(&self, call: Call, event: std::io::Result<SharedEvent>) -> Result<EventHandle> {
+        let refused = |code, text: String| Err(driver_error(call.name(), code, text));
+        match event {
+            Ok(_) if self.stepper.is_some() => {
+                refused(code::NOT_SUPPORTED, "a stepped driver has no events of several processes".to_owned())
+            }
+            Ok(event) => Ok(EventHandle(self.events.insert(Arc::new(EventState::of_processes(event))))),
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {
+                refused(code::NOT_SUPPORTED, error.to_string())
+            }
+            Err(error) => refused(code::INVALID_VALUE, error.to_string()),
+        }
+    }
+}
 
 // SAFETY: as for `Driver`.
 unsafe impl StreamDriver for EmulatedDriver {
@@ -93,7 +114,14 @@ unsafe impl StreamDriver for EmulatedDriver {
         let _called = self.called(Call::StreamWaitEvent);
         let (call, skip) = (Call::StreamWaitEvent, self.control.skips_wait());
         self.enter(call, context)?;
-        let newest = self.events.get(call, event.0)?.newest();
+        let event = self.events.get(call, event.0)?;
+        if let Some(shared) = event.shared() {
+            self.captures.refuse(call, stream.0, OF_PROCESSES)?;
+            let (shared, last) = (Arc::clone(shared), event.shared().map_or(0, |shared| shared.last()));
+            let wait = Work::Host(HostCall::new(Box::new(move || shared.wait(last))));
+            return self.push(call, stream, wait, Touched::new());
+        }
+        let newest = event.newest();
         if skip || self.captures_wait(call, stream, &newest)? {
             return Ok(());
         }
@@ -135,6 +163,13 @@ unsafe impl StreamDriver for EmulatedDriver {
         let _called = self.called(Call::EventRecord);
         self.enter(Call::EventRecord, context)?;
         let event = self.events.get(Call::EventRecord, event.0)?;
+        if let Some(shared) = event.shared() {
+            self.captures.refuse(Call::EventRecord, stream.0, OF_PROCESSES)?;
+            let reaching = shared.record();
+            // Also a stream that skips the work, or refuses it, has come to the record.
+            let reach = Work::Host(HostCall::new(Box::new(move || drop(reaching))));
+            return self.push(Call::EventRecord, stream, reach, Touched::new());
+        }
         if let Some(captured) = self.captures.record(Call::EventRecord, stream.0)? {
             event.set_newest(Newest::Captured(captured));
             return Ok(());
@@ -152,6 +187,9 @@ unsafe impl StreamDriver for EmulatedDriver {
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
         let _called = self.called_aside(Call::EventQuery);
         self.enter(Call::EventQuery, context)?;
+        if let Some(shared) = self.events.get(Call::EventQuery, event.0)?.shared() {
+            return Ok(shared.is_reached(shared.last()));
+        }
         let Some(mark) = self.newest_mark(Call::EventQuery, event)? else { return Ok(true) };
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
@@ -161,7 +199,9 @@ unsafe impl StreamDriver for EmulatedDriver {
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
         let _called = self.called(Call::EventSynchronize);
         let ordered = self.control.enter_to_wait(Call::EventSynchronize)?;
-        if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
+        if let Some(shared) = self.events.get(Call::EventSynchronize, event.0)?.shared() {
+            shared.wait(shared.last());
+        } else if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
             let place = (self.contexts.get(Call::EventSynchronize, context.0)?.ordinal, mark.stream());
             self.host_waits(ActivityWait::HostForEvent, place, || {
                 if let Some(stepper) = &self.stepper {
@@ -176,6 +216,27 @@ unsafe impl StreamDriver for EmulatedDriver {
         let context = self.contexts.get(Call::EventSynchronize, context.0)?;
         context.inspect();
         context.check(Call::EventSynchronize.name())
+    }
+
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
+        let _called = self.called_aside(Call::EventCreateShared);
+        self.enter(Call::EventCreateShared, context)?;
+        self.shared_event(Call::EventCreateShared, SharedEvent::create())
+    }
+
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; IPC_EVENT_BYTES]> {
+        let _called = self.called_aside(Call::EventExport);
+        self.enter(Call::EventExport, context)?;
+        let event = self.events.get(Call::EventExport, event.0)?;
+        let text = "the event was not made for several processes";
+        let refused = || driver_error(Call::EventExport.name(), code::INVALID_VALUE, text);
+        Ok(event.shared().ok_or_else(refused)?.handle())
+    }
+
+    fn event_import(&self, context: Context, event: &[u8; IPC_EVENT_BYTES]) -> Result<EventHandle> {
+        let _called = self.called_aside(Call::EventImport);
+        self.enter(Call::EventImport, context)?;
+        self.shared_event(Call::EventImport, SharedEvent::open(event))
     }
 
     fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {

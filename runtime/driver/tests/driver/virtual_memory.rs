@@ -419,3 +419,66 @@ fn without_backing_terabytes_are_handed_out_unusable() {
         refused(rig.launch(ptr, 1), NOT_SUPPORTED, "unbacked");
     }
 }
+
+#[cfg(target_os = "linux")]
+mod shared {
+    use super::*;
+    use warpsmith_runtime::driver::ExportedMemory;
+
+    impl Rig {
+        fn import(&self, memory: &ExportedMemory, pages: usize) -> Result<PhysicalHandle> {
+            unsafe { self.driver.physical_import(self.context, memory, pages * PAGE) }
+        }
+    }
+
+    #[test]
+    fn imported_memory_is_the_same_memory() {
+        let (one, other) = (rig(), rig());
+        let (own, theirs) = (one.reserve(2), other.reserve(2));
+        let handle = one.driver.physical_create_shareable(one.context, 2 * PAGE).unwrap();
+        one.map(own, 2, handle).unwrap();
+        one.access(own, 2).unwrap();
+        assert_eq!(one.read(own, 1000), [0xFF; 1000]);
+        let exported = one.driver.physical_export(one.context, handle).unwrap();
+        let free = other.free_bytes();
+        let imported = other.import(&exported, 2).unwrap();
+        other.map(theirs, 2, imported).unwrap();
+        other.access(theirs, 2).unwrap();
+        // It counts where it was made.
+        assert_eq!((other.free_bytes(), one.free_bytes()), (free, TOTAL - 2 * PAGE as u64));
+        let data: Vec<u8> = {
+            let mut random = random();
+            (0..5000).map(|_| random.u8(..)).collect()
+        };
+        one.write(own.offset(PAGE), &data).unwrap();
+        assert_eq!(other.read(theirs.offset(PAGE), 5000), data);
+        // It stays while one has it.
+        one.unmap(own, 2).unwrap();
+        one.release_handle(handle).unwrap();
+        one.release(own, 2).unwrap();
+        drop(exported);
+        assert_eq!(one.free_bytes(), TOTAL);
+        assert_eq!(other.read(theirs.offset(PAGE), 5000), data);
+        other.unmap(theirs, 2).unwrap();
+        other.release_handle(imported).unwrap();
+        other.release(theirs, 2).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_exported_memory_is_refused() {
+        let rig = rig();
+        let plain = rig.create(1);
+        refused(rig.driver.physical_export(rig.context, plain), INVALID_VALUE, "not created as shareable");
+        let handle = rig.driver.physical_create_shareable(rig.context, PAGE).unwrap();
+        let exported = rig.driver.physical_export(rig.context, handle).unwrap();
+        refused(rig.import(&exported, 2), INVALID_VALUE, "2097152 bytes, not 4194304");
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        refused(rig.import(&ExportedMemory(file.into()), 1), INVALID_VALUE, "not of an emulated device");
+        let too_much = TOTAL as usize;
+        let created = rig.driver.physical_create_shareable(rig.context, too_much);
+        refused(created, OUT_OF_MEMORY, "out of memory");
+        let unbacked = Rig::of(&EmulatedDriver::builder().unbacked().build(), 0);
+        let created = unbacked.driver.physical_create_shareable(unbacked.context, PAGE);
+        refused(created, NOT_SUPPORTED, "unbacked");
+    }
+}

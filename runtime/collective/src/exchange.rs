@@ -14,7 +14,7 @@ use crate::mesh::{CHUNK, Frame, Lane, Mesh, Part, Stop};
 
 /// Bytes of device memory, or of the host's, that one operation uses and no other meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bytes {
+pub(crate) struct Bytes {
     address: usize,
     pub len: usize,
 }
@@ -58,7 +58,7 @@ impl Bytes {
 
 /// A message to or from a rank.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
+pub(crate) struct Message {
     pub peer: usize,
     pub bytes: Bytes,
     pub operation: Arc<Fingerprint>,
@@ -91,7 +91,7 @@ fn first_of_each(messages: &mut [Message]) -> impl Iterator<Item = &mut Message>
 
 /// The time of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Term {
+pub(crate) struct Term {
     pub start: Instant,
     pub deadline: Instant,
 }
@@ -104,7 +104,7 @@ impl Term {
 }
 
 /// Sends and receives all of these.
-pub(super) fn exchange(
+pub(crate) fn exchange(
     mesh: &Mesh,
     lane: Lane,
     mut sends: Vec<Message>,
@@ -187,7 +187,7 @@ fn take_part(mesh: &Mesh, receive: &mut Message, mut part: Part) -> Result<(), F
 }
 
 /// The failure that an operation ends with which was stopped while it waited for these ranks.
-pub(super) fn stopped(
+pub(crate) fn stopped(
     mesh: &Mesh,
     stop: Stop,
     operation: &Fingerprint,

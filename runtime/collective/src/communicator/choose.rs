@@ -1,0 +1,144 @@
+//! Which backend a communicator gets: from what all ranks know alike.
+
+use std::sync::Arc;
+
+use warpsmith_core::Stream;
+
+use super::options::{BackendChoice, CommunicatorOptions};
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::host::HostBackend;
+use crate::mesh::{DeviceFacts, Mesh};
+use crate::nccl::{self, NcclBackend};
+use crate::peer::{self, PeerBackend};
+
+/// Ranks that have met.
+pub(super) struct Choosing<'a> {
+    pub stream: &'a Stream,
+    pub options: &'a CommunicatorOptions,
+    pub mesh: &'a Arc<Mesh>,
+    /// Those of all ranks.
+    pub devices: &'a [DeviceFacts],
+}
+
+impl Choosing<'_> {
+    /// The backend of the options for these devices.
+    pub fn backend(&self) -> Result<Box<dyn Backend>> {
+        let is_emulated = self.devices.iter().all(|device| device.is_emulated && device.nccl.is_none());
+        if self.options.shares_gpu && !is_emulated && self.options.backend != BackendChoice::Peer {
+            let reason = "ranks share a GPU with the Peer backend alone: leave `shared_gpu` out, or add \
+                          `backend(BackendChoice::Peer)`";
+            return Err(self.refused(reason.to_owned()));
+        }
+        match self.options.backend {
+            BackendChoice::Host => self.host(),
+            BackendChoice::Auto if is_emulated => self.host(),
+            BackendChoice::Nccl => self.nccl(),
+            BackendChoice::Auto => {
+                let nccl = self.nccl()?;
+                // With one rank there are no peers.
+                if self.mesh.world() == 1 || self.why_no_peers().is_some() {
+                    return Ok(nccl);
+                }
+                match PeerBackend::new(self.peers(true)) {
+                    Ok(peer) => Ok(Box::new(peer.with_rest(Some(nccl)))),
+                    Err(Error::Symmetric { rank, reason }) => {
+                        let name = &self.options.name;
+                        tracing::warn!(communicator = name, rank, "NCCL alone is used: {reason}");
+                        Ok(nccl)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            BackendChoice::Peer => {
+                if let Some(reason) = self.why_no_peers() {
+                    return Err(self.refused(format!("the Peer backend cannot be used: {reason}")));
+                }
+                let rest = match is_emulated {
+                    true => Some(self.host()?),
+                    // A rank without it has said so.
+                    false if self.devices.iter().all(|device| matches!(device.nccl, Some(Ok(_)))) => {
+                        Some(self.nccl()?)
+                    }
+                    false => None,
+                };
+                let peer = PeerBackend::new(self.peers(false)).map_err(|error| match error {
+                    Error::Symmetric { .. } => {
+                        self.refused(format!("the Peer backend cannot be used: {error}"))
+                    }
+                    error => error,
+                })?;
+                Ok(Box::new(peer.with_rest(rest)))
+            }
+        }
+    }
+
+    fn refused(&self, reason: String) -> Error {
+        let (rank, world_size) = (self.mesh.rank(), self.mesh.world());
+        Error::Init { communicator: self.options.name.clone(), rank, world_size, reason }
+    }
+
+    fn peers(&self, is_auto: bool) -> peer::Making<'_> {
+        let (mesh, stream, timeout) = (self.mesh, self.stream, self.options.init_timeout);
+        peer::Making { mesh, stream, timeout, is_auto }
+    }
+
+    /// Why the ranks cannot use each other's memory, as far as that is known before they try.
+    fn why_no_peers(&self) -> Option<String> {
+        if self.devices.len() > peer::MAX_RANKS {
+            return Some(format!(
+                "it is for {} ranks at most, these are {}",
+                peer::MAX_RANKS,
+                self.devices.len()
+            ));
+        }
+        let mut first = None;
+        for (rank, device) in self.devices.iter().enumerate() {
+            match &device.shares {
+                None => return Some(format!("rank {rank} has asked for another backend")),
+                Some(Err(reason)) => return Some(format!("rank {rank}: {reason}")),
+                Some(Ok(host)) => {
+                    if host != *first.get_or_insert(host) {
+                        return Some(format!(
+                            "ranks 0 and {rank} are on different hosts or in different containers"
+                        ));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn host(&self) -> Result<Box<dyn Backend>> {
+        if let Some(device) = self.devices.iter().find(|device| !device.is_emulated) {
+            let name = &device.name;
+            return Err(self.refused(format!("the Host backend is for emulated devices, not for {name}")));
+        }
+        Ok(Box::new(HostBackend::new(Arc::clone(self.mesh), self.options.is_checked)))
+    }
+
+    fn nccl(&self) -> Result<Box<dyn Backend>> {
+        let mut versions = Vec::new();
+        for (rank, device) in self.devices.iter().enumerate() {
+            match &device.nccl {
+                Some(Ok(version)) => versions.push((rank, *version)),
+                Some(Err(reason)) => return Err(self.refused(format!("rank {rank}: {reason}"))),
+                None => {
+                    let reason = format!("NCCL is for GPUs; rank {rank} uses {}", device.name);
+                    return Err(self.refused(reason));
+                }
+            }
+        }
+        if let Some((other, theirs)) = versions.iter().find(|(_, version)| *version != versions[0].1) {
+            return Err(self.refused(format!(
+                "rank 0 has NCCL {}, rank {other} NCCL {}; all ranks need the same",
+                nccl::version_text(versions[0].1),
+                nccl::version_text(*theirs)
+            )));
+        }
+        let (mesh, stream) = (self.mesh, self.stream);
+        let (timeout, is_checked) = (self.options.init_timeout, self.options.is_checked);
+        let nccl = self.options.nccl().map_err(|error| self.refused(error.to_string()))?;
+        Ok(Box::new(NcclBackend::new(nccl::Making { nccl, mesh, stream, timeout, is_checked })?))
+    }
+}

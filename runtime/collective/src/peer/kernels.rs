@@ -1,0 +1,56 @@
+//! [`Kernels`]: the kernels of the backend, loaded on a device.
+
+use gpu_spec::{Kernel, KernelSpec};
+use half::{bf16, f16};
+use warpsmith_collective_kernels::all_reduce::all_reduce;
+use warpsmith_core::launch::Function;
+use warpsmith_core::{Device, GpuImage};
+
+use crate::element::ElementType;
+
+/// The kernels, compiled for the GPU.
+static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
+
+/// The instance for elements of a type and so many ranks.
+fn all_reduce_spec(element: ElementType, world: usize) -> &'static KernelSpec {
+    macro_rules! instance {
+        ($type:ty) => {
+            match world {
+                ..=2 => all_reduce::<$type, 2>::spec(),
+                3..=4 => all_reduce::<$type, 4>::spec(),
+                _ => all_reduce::<$type, 8>::spec(),
+            }
+        };
+    }
+    match element {
+        ElementType::I8 => instance!(i8),
+        ElementType::U8 => instance!(u8),
+        ElementType::I32 => instance!(i32),
+        ElementType::U32 => instance!(u32),
+        ElementType::I64 => instance!(i64),
+        ElementType::U64 => instance!(u64),
+        ElementType::F16 => instance!(f16),
+        ElementType::F32 => instance!(f32),
+        ElementType::F64 => instance!(f64),
+        ElementType::Bf16 => instance!(bf16),
+    }
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) struct Kernels(Vec<(ElementType, Function)>);
+
+impl Kernels {
+    /// # Errors
+    /// No code for the device in the image.
+    pub fn load(device: &Device, world: usize) -> warpsmith_core::Result<Self> {
+        let module = device.load(&IMAGE)?;
+        let load = |element: &ElementType| Ok((*element, module.function(all_reduce_spec(*element, world))?));
+        ElementType::ALL.iter().map(load).collect::<warpsmith_core::Result<_>>().map(Self)
+    }
+
+    /// `all_reduce` of elements of this type.
+    pub fn all_reduce(&self, element: ElementType) -> Option<&Function> {
+        self.0.iter().find(|(of, _)| *of == element).map(|(_, function)| function)
+    }
+}

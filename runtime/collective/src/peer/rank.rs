@@ -1,0 +1,552 @@
+//! [`Rank`]: what the thread that calls operations and the one that watches them share.
+//!
+//! Guarantees: launches of a communicator's kernels are in one order, on whatever stream and in whatever graph, since all of them
+//! write the rank's segment. What kernels use is kept until they have run.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use warpsmith_collective_kernels::all_reduce::options;
+use warpsmith_collective_kernels::meeting::{
+    ABORT, CONTROL_WORDS, FLAG_BYTES, HOST_WORDS, MAX_RANKS, Meeting, VERDICT, Verdict,
+};
+use warpsmith_collective_kernels::number::Step;
+use warpsmith_core::launch::{Launch, RawArguments};
+use warpsmith_core::seam::{Access, BufferUse};
+use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
+
+use super::choice::Choice;
+use super::kernels::Kernels;
+use crate::backend::{Batch, Call};
+use crate::element::{ElementType, Operator};
+use crate::error::Result;
+use crate::failure::Failure;
+use crate::fingerprint::Fingerprint;
+use crate::mesh::Mesh;
+use crate::symmetric::{Agreement, Common, PeerMemory};
+use crate::work::{Progress, WorkState};
+
+/// Memory of the host that kernels read and write while they run.
+#[derive(Debug)]
+struct HostWords {
+    /// Not accessed but through [`Self::word`].
+    address: usize,
+    device_address: DevicePtr,
+    _memory: PinnedBuffer<u64>,
+}
+
+impl HostWords {
+    fn new(device: &Device) -> warpsmith_core::Result<Self> {
+        let mut memory = PinnedBuffer::<u64>::zeroed(device, HOST_WORDS)?;
+        let pointer = memory.as_mut_ptr();
+        let device_address = device.with_context(|| {
+            // SAFETY: the context is used while the device is held.
+            let (driver, context) = unsafe { device.driver() };
+            Ok(driver.host_address(context, pointer.cast())?)
+        })?;
+        Ok(Self { address: pointer.expose_provenance(), device_address, _memory: memory })
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < HOST_WORDS, "there is no word {index}");
+        let pointer = std::ptr::with_exposed_provenance_mut::<u64>(self.address).wrapping_add(index);
+        // SAFETY: the word is in the memory, which lives as long, and which all use as atomics.
+        unsafe { AtomicU64::from_ptr(pointer) }
+    }
+}
+
+/// What keeps the memory that kernels use.
+type Kept = (PeerMemory, DeviceBuffer<u64>, DeviceBuffer<u32>, Arc<HostWords>);
+
+/// Operations that were enqueued and are not known to be done.
+#[derive(Debug)]
+struct Outstanding {
+    calls: Vec<Call>,
+    /// The recorder's number of the first; the others follow.
+    number: u64,
+    before: Event,
+    behind: Event,
+    started: bool,
+    work: Arc<WorkState>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    outstanding: VecDeque<Outstanding>,
+    /// The operations so far.
+    count: u64,
+    /// The last operation of each hash, and its time.
+    known: HashMap<u32, (Fingerprint, Duration)>,
+}
+
+/// What is to become of the communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It works.
+    None,
+    /// It was dropped: it ends when its operations have.
+    Dropped,
+    /// All ranks end it.
+    Finishing,
+    /// It has ended.
+    Ended,
+}
+
+/// How far the operations have come.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// None is outstanding.
+    Idle,
+    /// This one runs, or waits for its stream.
+    Busy { is_running: bool },
+    /// A kernel has failed.
+    Failed(Verdict),
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub mesh: Arc<Mesh>,
+    device: Device,
+    choice: Choice,
+    kernels: Kernels,
+    /// Of every launch, but for the operation's own.
+    meeting: Meeting,
+    host: Arc<HostWords>,
+    /// The rank's segment. Each launch writes it, so none overtakes another, and it keeps the rest.
+    segment: DeviceBuffer<u8>,
+    queue: Mutex<Queue>,
+    /// Memory of the program's that all ranks reach.
+    symmetric: Mutex<Vec<Weak<Common>>>,
+    /// Graphs with operations of the communicator hold it.
+    graphs: Arc<()>,
+    ending: Mutex<Ending>,
+    ended: Condvar,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rank {
+    /// Makes what the ranks have in common. All ranks call it.
+    pub fn meet(
+        agreement: &Agreement<'_>,
+        mesh: &Arc<Mesh>,
+        stream: &Stream,
+        choice: Choice,
+    ) -> Result<Arc<Self>> {
+        let device = stream.device();
+        let bytes = FLAG_BYTES + 2 * choice.half_bytes();
+        let memory = PeerMemory::meet(agreement, device, bytes)?;
+        let made = (|| {
+            let mut addresses: Vec<u64> = (0..mesh.world()).map(|rank| memory.address(rank).0).collect();
+            addresses.resize(MAX_RANKS, 0);
+            // On a stream that waits for no rank.
+            let setup = Stream::new(device)?;
+            let segments = DeviceBuffer::from_host(&setup, &addresses)?;
+            let control = DeviceBuffer::<u32>::zeros(&setup, CONTROL_WORDS)?;
+            setup.synchronize()?;
+            let host = Arc::new(HostWords::new(device)?);
+            let meeting = Meeting {
+                segments: segments.as_device_ptr().0,
+                control: control.as_device_ptr().0,
+                host: host.device_address.0,
+                direct: 0,
+                direct_offset: 0,
+                half_bytes: choice.half_bytes() as u64,
+                timeout: 0,
+                hash: 0,
+                rank: mesh.rank() as u32,
+                world: mesh.world() as u32,
+                options: 0,
+            };
+            let own = memory.own();
+            let kept: Kept = (memory, segments, control, Arc::clone(&host));
+            // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks use it as the protocol of
+            // `meeting` has it.
+            let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
+            let kernels = Kernels::load(device, mesh.world())?;
+            Ok(Arc::new(Self {
+                mesh: Arc::clone(mesh),
+                device: device.clone(),
+                choice,
+                kernels,
+                meeting,
+                host,
+                segment,
+                queue: Mutex::default(),
+                symmetric: Mutex::default(),
+                graphs: Arc::new(()),
+                ending: Mutex::new(Ending::None),
+                ended: Condvar::new(),
+            }))
+        })();
+        let said = made.as_ref().map(|_| Vec::new());
+        let said = said.map_err(|error: &warpsmith_core::Error| error.to_string());
+        agreement.share(said)?;
+        Ok(made?)
+    }
+
+    /// Memory of the program's that all ranks reach from now on.
+    pub fn adopt(&self, common: &Arc<Common>) {
+        let mut symmetric = locked(&self.symmetric);
+        symmetric.retain(|common| common.strong_count() > 0);
+        symmetric.push(Arc::downgrade(common));
+    }
+
+    /// The memory that all ranks reach in which an operation's elements lie, if its kernels read them there, and where they begin.
+    fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
+        let is_scaled = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
+        if is_scaled || !self.choice.is_two_shot(call.to.bytes) {
+            return None;
+        }
+        let symmetric = locked(&self.symmetric);
+        let within = |common: &Weak<Common>| {
+            let common = common.upgrade()?;
+            let offset = common.offset_of(call.from.address, call.from.bytes)?;
+            offset.is_multiple_of(16).then_some((common, offset))
+        };
+        symmetric.iter().find_map(within)
+    }
+
+    /// What ranks compare: the operation, and which memory in common it reads.
+    fn hash_of(&self, call: &Call) -> u32 {
+        match self.direct(call) {
+            None => hash(&call.fingerprint, None),
+            Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
+        }
+    }
+
+    /// Enqueues operations.
+    ///
+    /// # Safety
+    /// As for [`Backend::enqueue`](crate::backend::Backend::enqueue).
+    pub unsafe fn submit(
+        self: &Arc<Self>,
+        stream: &Stream,
+        uses: &[BufferUse<'_>],
+        mut batch: Batch,
+    ) -> Result<()> {
+        let recorder = &self.mesh.member.recorder;
+        let mut number = None;
+        {
+            let mut queue = locked(&self.queue);
+            for call in &mut batch.calls {
+                if !batch.is_captured {
+                    call.fingerprint.sequence = queue.count;
+                    queue.count += 1;
+                    number.get_or_insert(recorder.enqueued(&call.fingerprint));
+                }
+                let known = (call.fingerprint.clone(), batch.timeout);
+                queue.known.insert(self.hash_of(call), known);
+            }
+        }
+        if batch.is_captured {
+            stream.keep_in_capture(|| Arc::new(Arc::clone(&self.graphs)));
+        }
+        // SAFETY: passed on from the caller.
+        let enqueued = unsafe { self.enqueue(stream, uses, &batch) };
+        match enqueued {
+            Ok(Some((before, behind))) => {
+                batch.work.looked_after_by(Arc::downgrade(self) as _);
+                let Batch { calls, work, .. } = batch;
+                let number = number.unwrap_or_default();
+                let outstanding = Outstanding { calls, number, before, behind, started: false, work };
+                locked(&self.queue).outstanding.push_back(outstanding);
+                Ok(())
+            }
+            Ok(None) => {
+                batch.work.end(Ok(()));
+                Ok(())
+            }
+            Err(error) => {
+                // The others wait for it.
+                let operation = batch.calls[0].fingerprint.clone();
+                let failure = self.mesh.fail(self.not_run(&operation, &error));
+                let ended = self.mesh.error(Some(operation), failure);
+                if let Some(number) = number {
+                    self.ended_all(&batch.calls, number, Some(ended.failure.to_string()));
+                }
+                self.mesh.dump();
+                batch.work.end(Err(ended));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::submit`].
+    unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        uses: &[BufferUse<'_>],
+        batch: &Batch,
+    ) -> warpsmith_core::Result<Option<(Event, Event)>> {
+        let record = || {
+            if batch.is_captured {
+                return Ok(None);
+            }
+            let event = Event::new(&self.device)?;
+            event.record(stream).map(|()| Some(event))
+        };
+        let before = record()?;
+        for call in &batch.calls {
+            // SAFETY: passed on from the caller.
+            unsafe { self.launch(stream, uses, call, batch.timeout) }?;
+        }
+        Ok(before.zip(record()?))
+    }
+
+    /// Launches the kernels of an operation.
+    ///
+    /// # Safety
+    /// As for [`Self::submit`].
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        uses: &[BufferUse<'_>],
+        call: &Call,
+        timeout: Duration,
+    ) -> warpsmith_core::Result<()> {
+        // Without elements it is a barrier.
+        let element = call.reduction.map_or(ElementType::U32, |reduction| reduction.element);
+        let operator = call.reduction.map_or(Operator::Sum, |reduction| reduction.operator);
+        let factor = call.reduction.map_or([0; 8], |reduction| reduction.factor);
+        let Some(function) = self.kernels.all_reduce(element) else { return Ok(()) };
+        let (step, more) = match operator {
+            Operator::Sum => (Step::Add, 0),
+            Operator::Avg => (Step::Add, options::AVERAGE),
+            Operator::PreMulSum => (Step::Add, options::SCALED),
+            Operator::Prod => (Step::Multiply, 0),
+            Operator::Min => (Step::Less, 0),
+            Operator::Max => (Step::Greater, 0),
+        };
+        let (direct, hash) = (self.direct(call), self.hash_of(call));
+        let room = match &direct {
+            // A half has the results of one rank.
+            Some(_) => self.choice.half_bytes() * self.choice.world,
+            None => self.choice.half_bytes(),
+        };
+        let mut start = 0;
+        loop {
+            let bytes = (call.to.bytes - start).min(room);
+            let plan = self.choice.plan(bytes, direct.is_some());
+            let shot = if plan.is_two_shot { options::TWO_SHOT } else { 0 };
+            let (table, offset, is_direct) = match &direct {
+                Some((common, offset)) => (common.peers().0, (offset + start) as u64, options::DIRECT),
+                None => (0, 0, 0),
+            };
+            let meeting = Meeting {
+                direct: table,
+                direct_offset: offset,
+                timeout: u64::try_from(timeout.min(self.choice.longest()).as_nanos()).unwrap_or(u64::MAX),
+                hash,
+                options: step as u32 | more | shot | is_direct,
+                ..self.meeting
+            };
+            let args = RawArguments::new()
+                .pointer(DevicePtr(call.from.address).offset(start))
+                .pointer(DevicePtr(call.to.address).offset(start))
+                .value((bytes / element.bytes()) as u64);
+            let [a, b, c, d, e, f, g, h] = factor;
+            let args = match element.bytes() {
+                1 => args.value(a),
+                2 => args.value(u16::from_ne_bytes([a, b])),
+                4 => args.value(u32::from_ne_bytes([a, b, c, d])),
+                _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+            };
+            let own = self.segment.as_slice().used(Access::Read).with_access(Access::Write);
+            let args = uses.iter().fold(args.value(meeting).used(own), |args, used| args.used(used.clone()));
+            let mut launch =
+                Launch::from(warpsmith_core::LaunchConfig::new([plan.blocks, 1, 1], [plan.threads, 1, 1], 0));
+            if self.choice.is_emulated {
+                // An emulated device runs the blocks of a plain launch one after the other, in any order.
+                launch = launch.cooperative();
+            }
+            // SAFETY: the arguments are the kernel's. The memory of the call is valid by the caller's promise, that of the
+            // meeting is kept by the segment. All ranks launch the same shape, or their hashes differ and none touches the
+            // other's data.
+            unsafe { function.launch_unchecked(stream, launch, &args) }?;
+            start += bytes;
+            if start >= call.to.bytes {
+                return Ok(());
+            }
+        }
+    }
+
+    fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
+        let (rank, operation) = (self.mesh.rank(), Box::new(operation.clone()));
+        Failure::NotRun { rank, operation, reason: reason.to_string() }
+    }
+
+    fn ended_all(&self, calls: &[Call], first: u64, error: Option<String>) {
+        for (call, number) in calls.iter().zip(first..) {
+            self.mesh.member.recorder.ended(number, &call.fingerprint, error.clone());
+        }
+    }
+
+    /// Looks how far the operations have come, and ends the works of those that are done.
+    pub fn look(&self) -> Result<Standing, Failure> {
+        let mut queue = locked(&self.queue);
+        while let Some(first) = queue.outstanding.front_mut() {
+            let reached = |event: &Event| {
+                event.query().map_err(|error| self.not_run(&first.calls[0].fingerprint, &error))
+            };
+            if !first.started && reached(&first.before)? {
+                for (call, number) in first.calls.iter().zip(first.number..) {
+                    self.mesh.member.recorder.started(number, &call.fingerprint);
+                }
+                first.started = true;
+            }
+            let is_done = first.started && reached(&first.behind)?;
+            // A kernel that has failed says so before its stream goes on.
+            if let Some(verdict) = self.verdict() {
+                return Ok(Standing::Failed(verdict));
+            }
+            if !is_done {
+                return Ok(Standing::Busy { is_running: first.started });
+            }
+            if let Some(done) = queue.outstanding.pop_front() {
+                self.ended_all(&done.calls, done.number, None);
+                done.work.end(Ok(()));
+            }
+        }
+        Ok(self.verdict().map_or(Standing::Idle, Standing::Failed))
+    }
+
+    /// What a kernel has failed with.
+    fn verdict(&self) -> Option<Verdict> {
+        let verdict = Verdict::of_word(self.host.word(VERDICT).load(Ordering::Acquire));
+        Some(verdict).filter(|verdict| *verdict != Verdict::None)
+    }
+
+    /// The communicator's failure that a kernel's is.
+    pub fn failure_of(&self, verdict: Verdict) -> Failure {
+        let operation = |hash: u32| {
+            let queue = locked(&self.queue);
+            let with_hash = |call: &&Call| self.hash_of(call) == hash;
+            let first = queue.outstanding.iter().flat_map(|outstanding| &outstanding.calls).find(with_hash);
+            let known = queue.known.get(&hash);
+            let timeout = known.map_or(Duration::ZERO, |(_, timeout)| *timeout);
+            let in_graph = known.map(|(operation, _)| operation.clone());
+            let found = first.map(|call| call.fingerprint.clone()).or(in_graph);
+            (
+                found.unwrap_or_else(|| Fingerprint::new("operation", std::borrow::Cow::Borrowed(""), 0)),
+                timeout,
+            )
+        };
+        match verdict {
+            Verdict::None | Verdict::Aborted => {
+                Failure::Aborted { rank: self.mesh.rank(), reason: "its kernels were stopped".to_owned() }
+            }
+            Verdict::TimedOut { rank, hash } => {
+                let (operation, timeout) = operation(hash);
+                self.mesh.timed_out(&operation, timeout, &[rank])
+            }
+            Verdict::Mismatched { rank, hash } => {
+                let (ours, _) = operation(hash);
+                // The other rank may not know yet that its operation has begun.
+                for _ in 0..10 {
+                    let running = self.mesh.ask(rank).into_iter().flat_map(|progress| progress.running);
+                    let mut others = running.filter(|theirs| !theirs.matches(&ours));
+                    if let Some(theirs) = others.next() {
+                        return self.mesh.mismatch(&ours, rank, theirs);
+                    }
+                    if let Some(failure) = self.mesh.failure_within(Duration::from_millis(2)) {
+                        return failure;
+                    }
+                }
+                let reason = format!(
+                    "while this rank calls {ours}, rank {rank} calls another operation, or passes another part of a \
+                     SymmetricBuffer"
+                );
+                Failure::Library { rank: self.mesh.rank(), reason }
+            }
+        }
+    }
+
+    /// Lets all kernels that wait, and those to come, end.
+    pub fn abort(&self) {
+        self.host.word(ABORT).store(1, Ordering::Release);
+    }
+
+    /// Ends the works of all operations with the communicator's failure. Returns the event behind the last.
+    pub fn fail_all(&self, failure: &Failure) -> Option<Event> {
+        let failed = std::mem::take(&mut locked(&self.queue).outstanding);
+        let mut last = None;
+        for failed in failed {
+            let operation = failed.calls[0].fingerprint.clone();
+            let error = self.mesh.error(Some(operation), failure.clone());
+            self.ended_all(&failed.calls, failed.number, Some(error.failure.to_string()));
+            self.mesh.dump();
+            failed.work.end(Err(error));
+            last = Some(failed.behind);
+        }
+        last
+    }
+
+    /// Whether graphs have operations of the communicator.
+    pub fn has_graphs(&self) -> bool {
+        Arc::strong_count(&self.graphs) > 1
+    }
+
+    pub fn ending(&self) -> Ending {
+        *locked(&self.ending)
+    }
+
+    /// Changes what is to become of the communicator, unless it has ended.
+    pub fn set_ending(&self, wanted: Ending) {
+        let mut ending = locked(&self.ending);
+        if *ending != Ending::Ended {
+            *ending = wanted;
+        }
+        drop(ending);
+        self.ended.notify_all();
+        self.mesh.member.wake();
+    }
+
+    /// Waits until the watching thread has ended.
+    pub fn wait_ended(&self) {
+        let ending = locked(&self.ending);
+        drop(self.ended.wait_while(ending, |ending| *ending != Ending::Ended));
+    }
+
+    /// Waits until work behind an event runs no more, for a while.
+    pub fn drain(&self, last: &Event, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        // On a lost device nothing runs.
+        while Instant::now() < deadline && matches!(last.query(), Ok(false)) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+impl Progress for Rank {
+    fn advance(&self) {
+        // A failure is the watching thread's to report.
+        let _ = self.look();
+    }
+}
+
+/// FNV-1a of what ranks compare, but for the place in the sequence: a graph repeats an operation. Never zero.
+fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
+    let mut hash = 0x811c_9dc5u32;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes.iter().chain(&[0xFF]) {
+            hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        }
+    };
+    add(operation.operation.as_bytes());
+    add(operation.element.as_bytes());
+    add(&operation.count.to_le_bytes());
+    add(operation.reduction.as_deref().unwrap_or_default().as_bytes());
+    add(&operation.root.map_or(u64::MAX, |root| root as u64).to_le_bytes());
+    if let Some((number, offset)) = direct {
+        add(&number.to_le_bytes());
+        add(&(offset as u64).to_le_bytes());
+    }
+    hash.max(1)
+}

@@ -1,0 +1,80 @@
+//! The thread that watches a communicator's kernels and its other ranks: it alone reports failures, and ends kernels that wait.
+
+use std::time::{Duration, Instant};
+
+use super::rank::{Ending, Rank, Standing};
+use crate::failure::Failure;
+use crate::mesh::Lane;
+
+/// The time between two looks while operations run, and while none does.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
+/// How long an operation may go on after a rank has left: that rank was done with it.
+const LEFT_TIME: Duration = Duration::from_millis(500);
+/// How long kernels may take to end after they were aborted.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// Says that the thread has ended, however it has.
+struct Ended<'r>(&'r Rank);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.set_ending(Ending::Ended);
+    }
+}
+
+/// Runs until the communicator has ended.
+pub(super) fn run(rank: &Rank) {
+    let _ended = Ended(rank);
+    if let Err(failure) = watch(rank) {
+        rank.abort();
+        let last = rank.fail_all(&failure);
+        if let Some(last) = last {
+            rank.drain(&last, END_TIME);
+        }
+        // Those that were enqueued meanwhile.
+        rank.fail_all(&failure);
+    }
+}
+
+/// Returns when the communicator has ended without a failure.
+fn watch(rank: &Rank) -> Result<(), Failure> {
+    let member = &rank.mesh.member;
+    let mut left_since = None;
+    loop {
+        let version = member.version();
+        // Leaving is the end of a communicator whose operations are done; else this rank has failed.
+        if let Some(failure) = member.failure() {
+            return Err(failure);
+        }
+        let pause = match rank.look() {
+            Err(failure) => return Err(rank.mesh.fail(failure)),
+            Ok(Standing::Failed(verdict)) => return Err(rank.mesh.fail(rank.failure_of(verdict))),
+            Ok(Standing::Idle) => {
+                left_since = None;
+                match rank.ending() {
+                    Ending::Finishing => return Ok(()),
+                    Ending::Dropped if !rank.has_graphs() => {
+                        rank.mesh.leave();
+                        return Ok(());
+                    }
+                    _ => {}
+                }
+                if rank.has_graphs() { PAUSE.0 } else { PAUSE.1 }
+            }
+            Ok(Standing::Busy { is_running }) => {
+                if is_running && let Some(failure) = left(rank, &mut left_since) {
+                    return Err(rank.mesh.fail(failure));
+                }
+                PAUSE.0
+            }
+        };
+        let _ = member.wait_change(version, Instant::now() + pause);
+    }
+}
+
+/// The failure of an operation that runs for long without a rank that has left.
+fn left(rank: &Rank, since: &mut Option<Instant>) -> Option<Failure> {
+    let gone = rank.mesh.others().find(|other| rank.mesh.member.has_left(*other, Lane::Collective))?;
+    let since = since.get_or_insert_with(Instant::now);
+    (since.elapsed() >= LEFT_TIME).then_some(Failure::Left { rank: gone })
+}

@@ -1,0 +1,60 @@
+//! [`Agreement`]: ranks that tell each other something in the course of a call.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::exchange::{Bytes, Message, Term, exchange};
+use crate::fingerprint::Fingerprint;
+use crate::mesh::{Lane, Mesh};
+
+/// Bytes of what a rank says at a time.
+const SAID: usize = 512;
+
+/// A call that all ranks make, on threads that may wait.
+#[derive(Debug)]
+pub(crate) struct Agreement<'a> {
+    pub mesh: &'a Mesh,
+    /// What is called: a rank that calls something else is an error that names both.
+    pub operation: Arc<Fingerprint>,
+    pub term: Term,
+}
+
+impl Agreement<'_> {
+    /// Tells all ranks what this one has, or why it has nothing, and waits for what they have.
+    ///
+    /// # Errors
+    /// [`Error::Symmetric`] on all ranks, of the first that has nothing; [`Error::Communicator`].
+    pub fn share(&self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
+        let (rank, world) = (self.mesh.rank(), self.mesh.world());
+        let (is_there, bytes) = match &own {
+            Ok(bytes) => (1, &bytes[..]),
+            Err(reason) => (0, reason.as_bytes()),
+        };
+        let len = bytes.len().min(SAID - 3);
+        let mut said = vec![0; SAID];
+        said[0] = is_there;
+        said[1..3].copy_from_slice(&(len as u16).to_le_bytes());
+        said[3..3 + len].copy_from_slice(&bytes[..len]);
+        let mut heard = vec![0; world * SAID];
+        heard[rank * SAID..(rank + 1) * SAID].copy_from_slice(&said);
+        let (all, from) = (Bytes::of(&mut said), Bytes::of(&mut heard));
+        let sends = self.mesh.others().map(|other| Message::new(other, all, &self.operation)).collect();
+        let receives = self.mesh.others();
+        let receives = receives
+            .map(|other| Message::new(other, from.part(other * SAID, SAID), &self.operation))
+            .collect();
+        exchange(self.mesh, Lane::Setup, sends, receives, self.term)
+            .map_err(|failure| self.mesh.error(Some((*self.operation).clone()), self.mesh.fail(failure)))?;
+        let mut of_ranks = Vec::with_capacity(world);
+        for (rank, said) in heard.chunks(SAID).enumerate() {
+            let len = usize::from(u16::from_le_bytes([said[1], said[2]])).min(SAID - 3);
+            let bytes = &said[3..3 + len];
+            if said[0] == 0 {
+                let reason = String::from_utf8_lossy(bytes).into_owned();
+                return Err(Error::Symmetric { rank, reason });
+            }
+            of_ranks.push(bytes.to_vec());
+        }
+        Ok(of_ranks)
+    }
+}

@@ -1,0 +1,260 @@
+//! [`PeerMemory`]: memory of each rank, which all ranks have mapped.
+//!
+//! Guarantees: each rank's memory stays until no rank has it mapped: a rank that drops its own, or ends, takes nothing from the
+//! others. What goes wrong on one rank is an error on all. Nothing is left of a meeting that has failed.
+
+use std::collections::HashMap;
+#[cfg(target_os = "linux")]
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use warpsmith_core::memory::SharedMemory;
+use warpsmith_core::{Device, DevicePtr, Stream};
+
+use super::agree::Agreement;
+#[cfg(target_os = "linux")]
+use super::descriptors::{Door, TOKEN, call, receive, send};
+use crate::error::{Error, Result};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct PeerMemory {
+    /// In the order of ranks.
+    of_ranks: Vec<Arc<SharedMemory>>,
+    rank: usize,
+}
+
+/// The memory of ranks of this process, which its other ranks look for.
+static OFFERED: Mutex<Option<HashMap<u64, Weak<SharedMemory>>>> = Mutex::new(None);
+
+/// Memory that is in [`OFFERED`].
+struct Offer(u64);
+
+impl Offer {
+    fn new(memory: &Arc<SharedMemory>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let mut offered = OFFERED.lock().unwrap_or_else(PoisonError::into_inner);
+        offered.get_or_insert_default().insert(number, Arc::downgrade(memory));
+        Self(number)
+    }
+
+    fn find(number: u64) -> Option<Arc<SharedMemory>> {
+        let offered = OFFERED.lock().unwrap_or_else(PoisonError::into_inner);
+        offered.as_ref()?.get(&number)?.upgrade()
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if let Some(offered) = OFFERED.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            offered.remove(&self.0);
+        }
+    }
+}
+
+/// What a rank has for the others.
+struct Own {
+    memory: Arc<SharedMemory>,
+    offer: Offer,
+    #[cfg(target_os = "linux")]
+    door: Option<Door>,
+    #[cfg(target_os = "linux")]
+    token: [u8; TOKEN],
+}
+
+impl PeerMemory {
+    /// Makes memory of `bytes`, filled with zeros, on this rank, and maps that of the others. All ranks call it.
+    pub fn meet(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
+        let mesh = agreement.mesh;
+        let own = Own::make(agreement, device, bytes).map_err(|error| error.to_string());
+        let said = own.as_ref().map(Own::address).map_err(Clone::clone);
+        let addresses = agreement.share(said)?;
+        let Ok(own) = own else { unreachable!("a rank that has nothing ends the meeting above") };
+        let mapped = own.map_all(agreement, device, &addresses);
+        // Also in place of a barrier: all have taken what is offered.
+        let said = mapped.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
+        agreement.share(said)?;
+        let Ok(of_ranks) = mapped else { unreachable!("as above") };
+        Ok(Self { of_ranks, rank: mesh.rank() })
+    }
+
+    /// Where a rank's memory lies for this rank.
+    pub fn address(&self, rank: usize) -> DevicePtr {
+        self.of_ranks[rank].address()
+    }
+
+    /// This rank's address.
+    pub fn own(&self) -> DevicePtr {
+        self.address(self.rank)
+    }
+
+    pub fn world(&self) -> usize {
+        self.of_ranks.len()
+    }
+}
+
+impl Own {
+    fn make(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
+        let memory = Arc::new(SharedMemory::allocate(device, bytes)?);
+        // On a stream of its own: those of the communicator may wait for other ranks.
+        let stream = Stream::new(device)?;
+        // SAFETY: the memory is this value's, and used by nothing else before the stream is waited for. The context is used while
+        // the device is held.
+        unsafe {
+            let (driver, context) = device.driver();
+            stream.enqueue(&[], |handle| {
+                let zeroed = driver.memset(context, memory.address(), 0, memory.bytes(), handle);
+                zeroed.map_err(warpsmith_core::Error::from)
+            })?;
+        }
+        stream.synchronize()?;
+        let offer = Offer::new(&memory);
+        #[cfg(target_os = "linux")]
+        {
+            let system = |error| Error::Listen { address: "a local socket".to_owned(), source: error };
+            let mesh = agreement.mesh;
+            let is_alone = mesh.others().all(|other| mesh.is_of_process(other));
+            let door = if is_alone { None } else { Some(Door::open().map_err(system)?) };
+            let mut token = [0; TOKEN];
+            getrandom::fill(&mut token).map_err(|error| system(std::io::Error::other(error.to_string())))?;
+            Ok(Self { memory, offer, door, token })
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = agreement;
+            Ok(Self { memory, offer })
+        }
+    }
+
+    /// What the others need: the number of the offer, for ranks of this process; bytes, token and path, for others.
+    fn address(&self) -> Vec<u8> {
+        let mut address = self.offer.0.to_le_bytes().to_vec();
+        address.extend((self.memory.bytes() as u64).to_le_bytes());
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::unix::ffi::OsStrExt;
+            address.extend(self.token);
+            if let Some(door) = &self.door {
+                address.extend(door.path().as_os_str().as_bytes());
+            }
+        }
+        address
+    }
+
+    /// Maps the memory of all ranks, in their order.
+    fn map_all(
+        &self,
+        agreement: &Agreement<'_>,
+        device: &Device,
+        addresses: &[Vec<u8>],
+    ) -> Result<Vec<Arc<SharedMemory>>, String> {
+        let mesh = agreement.mesh;
+        let number = |address: &[u8], at: usize| {
+            address.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+        };
+        let mut of_ranks: Vec<Option<Arc<SharedMemory>>> = vec![None; addresses.len()];
+        for (rank, address) in addresses.iter().enumerate() {
+            if number(address, 8) != self.memory.bytes() as u64 {
+                return Err(format!(
+                    "its memory has {} bytes, that of rank {rank} {}: their devices have pages of other sizes",
+                    self.memory.bytes(),
+                    number(address, 8)
+                ));
+            }
+            if rank == mesh.rank() {
+                of_ranks[rank] = Some(Arc::clone(&self.memory));
+            } else if mesh.is_of_process(rank) {
+                let offered = Offer::find(number(address, 0));
+                let theirs = offered.ok_or_else(|| format!("the memory of rank {rank} is gone"))?;
+                of_ranks[rank] = Some(reached(device, theirs).map_err(|error| error.to_string())?);
+            }
+        }
+        self.map_others(agreement, device, addresses, &mut of_ranks)?;
+        Ok(of_ranks.into_iter().flatten().collect())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn map_others(
+        &self,
+        _agreement: &Agreement<'_>,
+        _device: &Device,
+        _addresses: &[Vec<u8>],
+        of_ranks: &mut [Option<Arc<SharedMemory>>],
+    ) -> Result<(), String> {
+        match of_ranks.iter().position(Option::is_none) {
+            None => Ok(()),
+            Some(rank) => Err(format!("rank {rank} is another process, and this system shares no memory")),
+        }
+    }
+
+    /// Maps the memory of ranks of other processes: a rank calls those before it, and is called by those behind it.
+    #[cfg(target_os = "linux")]
+    fn map_others(
+        &self,
+        agreement: &Agreement<'_>,
+        device: &Device,
+        addresses: &[Vec<u8>],
+        of_ranks: &mut [Option<Arc<SharedMemory>>],
+    ) -> Result<(), String> {
+        use std::os::fd::AsFd;
+        use std::os::unix::ffi::OsStrExt;
+        let Some(door) = &self.door else { return Ok(()) };
+        let (mesh, deadline) = (agreement.mesh, agreement.term.deadline);
+        let exported = self.memory.export().map_err(|error| error.to_string())?;
+        let system = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+        let import = |descriptor| {
+            let memory = warpsmith_core::driver::ExportedMemory(descriptor);
+            // SAFETY: the other rank has exported it, which holds as much as this rank's: they have compared the bytes.
+            let imported = unsafe { SharedMemory::import(device, &memory, self.memory.bytes()) };
+            imported.map(Arc::new).map_err(|error| error.to_string())
+        };
+        let missing: Vec<usize> = (0..of_ranks.len()).filter(|rank| of_ranks[*rank].is_none()).collect();
+        let mut called = Vec::new();
+        for &rank in missing.iter().filter(|rank| **rank < mesh.rank()) {
+            let Some((token, path)) = addresses[rank][16..].split_at_checked(TOKEN) else {
+                return Err(format!("rank {rank} has said nowhere to get its memory"));
+            };
+            let token = token.try_into().unwrap_or_default();
+            let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+            let socket = call(path, &token, mesh.rank(), exported.0.as_fd(), deadline)
+                .map_err(system("cannot send a file descriptor to another process"))?;
+            called.push((rank, socket));
+        }
+        let behind: Vec<usize> = missing.iter().copied().filter(|rank| *rank > mesh.rank()).collect();
+        while behind.iter().any(|rank| of_ranks[*rank].is_none()) {
+            let may_wait = || match mesh.member.failure() {
+                None => Ok(()),
+                Some(failure) => Err(std::io::Error::new(ErrorKind::ConnectionAborted, failure.to_string())),
+            };
+            let (rank, descriptor, socket) = door
+                .accept(&self.token, deadline, may_wait)
+                .map_err(system("no file descriptor came from another process"))?;
+            if !behind.contains(&rank) || of_ranks[rank].is_some() {
+                continue;
+            }
+            send(&socket, exported.0.as_fd()).map_err(system("cannot send a file descriptor"))?;
+            of_ranks[rank] = Some(import(descriptor)?);
+        }
+        for (rank, socket) in called {
+            let descriptor =
+                receive(&socket, deadline).map_err(system("no file descriptor came from another process"))?;
+            of_ranks[rank] = Some(import(descriptor)?);
+        }
+        Ok(())
+    }
+}
+
+/// Memory of another rank of this process, for this rank's device.
+fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_core::Result<Arc<SharedMemory>> {
+    match theirs.allow(device) {
+        Ok(()) => Ok(theirs),
+        Err(warpsmith_core::Error::NoPeerAccess { .. }) if device.is_emulated() => {
+            // It may be of another driver.
+            // SAFETY: it is the memory of that value, with its size.
+            unsafe { SharedMemory::import(device, &theirs.export()?, theirs.bytes()) }.map(Arc::new)
+        }
+        Err(error) => Err(error),
+    }
+}

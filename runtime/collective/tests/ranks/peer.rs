@@ -1,0 +1,312 @@
+//! The Peer backend on emulated devices.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+use warpsmith_collective::{
+    BackendChoice, Communicator, CommunicatorOptions, Element, Failure, ReduceOp, Result, Work,
+};
+use warpsmith_runtime::graph::{Capture, CaptureMode};
+use warpsmith_runtime::{DeviceBuffer, Stream};
+
+use crate::nccl_work;
+use crate::support::{LONG, failure, on_ranks, on_streams, streams, timeout};
+
+/// Options of the Peer backend.
+pub fn peer() -> CommunicatorOptions {
+    timeout(60_000).backend(BackendChoice::Peer)
+}
+
+/// Elements by number, and their bits.
+pub trait Numbers: Element + Debug {
+    fn any(random: &mut fastrand::Rng) -> Self;
+    fn bits(self) -> u64;
+}
+
+macro_rules! numbers {
+    ($($type:ident, |$random:ident| $any:expr, |$x:ident| $bits:expr;)*) => { $(
+        impl Numbers for $type {
+            fn any($random: &mut fastrand::Rng) -> Self {
+                $any
+            }
+
+            fn bits(self) -> u64 {
+                let $x = self;
+                $bits
+            }
+        }
+    )* };
+}
+
+numbers! {
+    i8, |random| random.i8(..), |x| x as u64;
+    u8, |random| random.u8(..), |x| x.into();
+    i32, |random| random.i32(..), |x| x as u64;
+    u32, |random| random.u32(..), |x| x.into();
+    i64, |random| random.i64(..), |x| x as u64;
+    u64, |random| random.u64(..), |x| x;
+    f16, |random| f16::from_f32(random.f32() * 4.0 - 2.0), |x| x.to_bits().into();
+    f32, |random| random.f32() * 4.0 - 2.0, |x| x.to_bits().into();
+    f64, |random| random.f64() * 4.0 - 2.0, |x| x.to_bits();
+    bf16, |random| bf16::from_f32(random.f32() * 4.0 - 2.0), |x| x.to_bits().into();
+}
+
+/// Without elements, less than a vector, several vectors, two shots, and more than one launch has room for.
+pub const LENGTHS: [usize; 7] = [0, 1, 3, 257, 1024, 5003, 300_001];
+
+/// What `all_reduce` makes of a rank's numbers, as bits: all operators and lengths, from aligned and unaligned starts, in
+/// place and not.
+pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
+    let mut random = fastrand::Rng::with_seed(7 + ranks.rank() as u64);
+    let stream = ranks.stream().clone();
+    let factor = T::any(&mut random);
+    let mut bits = Vec::new();
+    for &len in lengths {
+        let ops = [
+            ReduceOp::Sum,
+            ReduceOp::Prod,
+            ReduceOp::Min,
+            ReduceOp::Max,
+            ReduceOp::Avg,
+            ReduceOp::PreMulSum(factor),
+        ];
+        for (number, op) in ops.into_iter().enumerate() {
+            let start = number % 3;
+            let values: Vec<T> = (0..start + len).map(|_| T::any(&mut random)).collect();
+            let mut x = DeviceBuffer::from_host(&stream, &values).expect("x");
+            if number % 2 == 0 {
+                let mut y = DeviceBuffer::<T>::zeros(&stream, len + 1).expect("y");
+                let work = ranks.all_reduce(x.slice(start..), y.slice_mut(1..), op).expect("enqueued");
+                work.wait(LONG).expect("done");
+                bits.extend(y.to_host().expect("y").into_iter().skip(1).map(Numbers::bits));
+            } else {
+                let work = ranks.all_reduce_in_place(x.slice_mut(start..), op).expect("enqueued");
+                work.wait(LONG).expect("done");
+                bits.extend(x.to_host().expect("x").into_iter().skip(start).map(Numbers::bits));
+            }
+        }
+    }
+    bits
+}
+
+/// Compares the bits of Peer on these streams with those of Host, on all ranks.
+pub fn compare_on<T: Numbers>(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
+    let world = streams.len();
+    let by_host = on_ranks(world, &timeout(60_000), |mut ranks| reduced::<T>(&mut ranks, lengths));
+    let by_peer = on_streams(streams, options, |mut ranks| reduced::<T>(&mut ranks, lengths));
+    for (rank, bits) in by_peer.iter().enumerate() {
+        assert!(*bits == by_host[0], "{} on rank {rank} of {world}", std::any::type_name::<T>());
+    }
+}
+
+/// The same for all types.
+pub fn compare_all_types(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
+    compare_on::<i8>(streams, options, lengths);
+    compare_on::<u8>(streams, options, lengths);
+    compare_on::<i32>(streams, options, lengths);
+    compare_on::<u32>(streams, options, lengths);
+    compare_on::<i64>(streams, options, lengths);
+    compare_on::<u64>(streams, options, lengths);
+    compare_on::<f16>(streams, options, lengths);
+    compare_on::<f32>(streams, options, lengths);
+    compare_on::<f64>(streams, options, lengths);
+    compare_on::<bf16>(streams, options, lengths);
+}
+
+#[test]
+fn sums_have_the_bits_of_host() {
+    for world in 1..=4 {
+        compare_on::<f32>(&streams(world), &peer(), &LENGTHS);
+    }
+}
+
+#[test]
+fn all_types_have_the_bits_of_host() {
+    for world in [2, 5] {
+        compare_all_types(&streams(world), &peer(), &[1, 257, 5003]);
+    }
+}
+
+/// Sums of what lies in a symmetric buffer: in place, of a part that is aligned and of one that is not, and to other memory.
+pub fn symmetric_sums(ranks: &mut Communicator, len: usize) -> Vec<u32> {
+    let (rank, stream) = (ranks.rank(), ranks.stream().clone());
+    let values: Vec<f32> = (0..len).map(|i| 1.0 / (1 + rank + i % 97) as f32).collect();
+    let mut x = ranks.symmetric_buffer::<f32>(len).expect("memory in common");
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, len).expect("y");
+    x.copy_from_host(&values).expect("copied");
+    let mut sums = Vec::new();
+    drop(ranks.all_reduce(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    // What a rank writes next is not what another still reads.
+    drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+    sums.extend(y.to_host().expect("y"));
+    sums.extend(x.to_host().expect("x"));
+    for part in [4..len, 1..len - 2, len / 2..len] {
+        x.copy_from_host(&values).expect("copied");
+        let part = x.slice_mut(part);
+        ranks.all_reduce_in_place(part, ReduceOp::Avg).expect("enqueued").wait(LONG).expect("done");
+        sums.extend(x.to_host().expect("x"));
+    }
+    sums.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn symmetric_buffers_are_reduced_where_they_are() {
+    // With more than one launch of the smallest world has room for.
+    for (world, len) in [(2, 9001), (3, 400_003)] {
+        let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
+        let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_sums(&mut ranks, len));
+        // What is not reduced is each rank's own.
+        assert!(by_peer == by_host, "{world} ranks");
+    }
+}
+
+#[test]
+fn other_operations_are_done_by_host() {
+    on_ranks(3, &peer(), |mut ranks| {
+        nccl_work::work(&mut ranks);
+        ranks.finish().expect("the end in common");
+    });
+}
+
+/// A graph with sums in one shot and in two, launched many times, with calls between.
+pub fn replays(mut ranks: Communicator, launches: u32) {
+    let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());
+    // Their sum is odd, so that no power of it is zero: each launch has other values.
+    let factor = |rank: u32| 2 * rank + if rank == 0 && world % 2 == 0 { 2 } else { 1 };
+    let mut small = DeviceBuffer::from_host(&stream, &[rank + 1; 100]).expect("x");
+    let mut large = DeviceBuffer::from_host(&stream, &[rank + 1; 5000]).expect("x");
+    let mut symmetric = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
+    symmetric.copy_from_host(&[rank + 1; 5000]).expect("copied");
+    let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
+    let op = ReduceOp::PreMulSum(factor(rank));
+    drop(ranks.all_reduce_in_place(&mut small, op).expect("captured"));
+    drop(ranks.all_reduce_in_place(&mut large, op).expect("captured"));
+    drop(ranks.all_reduce_in_place(&mut symmetric, ReduceOp::Avg).expect("captured"));
+    let graph = capture.end().expect("a graph").instantiate().expect("an executable");
+    let mut expected = (0..world).map(|rank| factor(rank) * (rank + 1)).sum::<u32>();
+    for launch in 0..launches {
+        if launch > 0 {
+            expected = expected.wrapping_mul((0..world).map(factor).sum());
+        }
+        graph.launch(&stream).expect("launched");
+        if launch % 16 == 7 {
+            // Ranks are not in step, and calls between launches take their place.
+            std::thread::sleep(Duration::from_micros(300 * u64::from(rank)));
+            drop(ranks.barrier().expect("enqueued"));
+        }
+    }
+    assert_eq!(small.to_host().expect("x"), [expected; 100]);
+    assert_eq!(large.to_host().expect("x"), [expected; 5000]);
+    let average = (1..=world).sum::<u32>() / world;
+    assert_eq!(symmetric.to_host().expect("x"), [average; 5000]);
+    drop(symmetric);
+    ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+    drop(graph);
+    ranks.finish().expect("the end in common");
+}
+
+#[test]
+fn captured_operations_run_at_each_launch() {
+    for world in [2, 3] {
+        on_ranks(world, &peer(), |ranks| replays(ranks, 100));
+    }
+}
+
+/// A rank does not come: the kernel of another ends, and its stream goes on.
+pub fn a_rank_is_missing(mut ranks: Communicator, timeout: Duration) {
+    let stream = ranks.stream().clone();
+    let mut x = DeviceBuffer::<f32>::zeros(&stream, 2000).expect("x");
+    ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+    let begun = Instant::now();
+    let missing = ranks.world_size() - 1;
+    if ranks.rank() == missing {
+        while ranks.dump().failure.is_none() {
+            assert!(begun.elapsed() < LONG, "the others do not fail");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        return;
+    }
+    let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+    let text = failure(work.wait(LONG)).to_string();
+    assert!(begun.elapsed() < timeout + Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(text.contains(&format!("rank {missing} (")) && text.contains("has not called"), "{text}");
+    let refused = failure(ranks.barrier()).to_string();
+    assert_eq!(refused, text);
+    stream.synchronize().expect("no fault");
+    assert_eq!(x.to_host().expect("the device works").len(), 2000);
+}
+
+#[test]
+fn a_missing_rank_is_named_and_the_stream_goes_on() {
+    on_ranks(3, &peer().timeout(Duration::from_millis(400)), |ranks| {
+        a_rank_is_missing(ranks, Duration::from_millis(400));
+    });
+}
+
+/// The failure of an operation that was enqueued, or refused.
+fn text(enqueued: Result<Work>) -> String {
+    failure(enqueued.and_then(|work| work.wait(LONG))).to_string()
+}
+
+#[test]
+fn different_lengths_are_named_before_data_moves() {
+    let begun = Instant::now();
+    for text in on_ranks(2, &peer(), |mut ranks| {
+        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100 + ranks.rank()).expect("x");
+        text(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum))
+    }) {
+        assert!(text.contains("100 elements") && text.contains("101 elements"), "{text}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn different_operators_are_named() {
+    for text in on_ranks(2, &peer(), |mut ranks| {
+        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100).expect("x");
+        let op = if ranks.rank() == 0 { ReduceOp::Sum } else { ReduceOp::Max };
+        text(ranks.all_reduce_in_place(&mut x, op))
+    }) {
+        assert!(text.contains("(sum, f32") && text.contains("(max, f32"), "{text}");
+    }
+}
+
+#[test]
+fn different_parts_of_symmetric_buffers_are_refused() {
+    for text in on_ranks(2, &peer(), |mut ranks| {
+        let mut x = ranks.symmetric_buffer::<f32>(5000).expect("memory in common");
+        let start = 4 * ranks.rank();
+        let part = x.slice_mut(start..start + 4000);
+        text(ranks.all_reduce_in_place(part, ReduceOp::Sum))
+    }) {
+        assert!(text.contains("another part of a SymmetricBuffer"), "{text}");
+    }
+}
+
+#[test]
+fn an_abort_ends_kernels_that_wait() {
+    let begun = Instant::now();
+    on_ranks(2, &peer(), |mut ranks| {
+        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100).expect("x");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if ranks.rank() == 0 {
+            let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+            std::thread::sleep(Duration::from_millis(50));
+            ranks.abort();
+            assert!(matches!(failure(work.wait(LONG)), Failure::Aborted { rank: 0, .. }));
+            ranks.stream().synchronize().expect("no fault");
+        } else {
+            while ranks.dump().failure.is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn nine_ranks_are_too_many() {
+    let error = Communicator::init_all(&streams(9), &peer()).expect_err("too many").to_string();
+    assert!(error.contains("for 8 ranks at most, these are 9"), "{error}");
+}

@@ -1,0 +1,126 @@
+//! The Peer backend and symmetric buffers with two ranks on one GPU, as threads and as processes.
+
+use std::time::Duration;
+
+use warpsmith_collective::{Communicator, CommunicatorOptions};
+use warpsmith_runtime::{DeviceBuffer, Stream};
+
+use crate::alone::this_test;
+use crate::nccl_work::gpu;
+use crate::peer::{
+    LENGTHS, a_rank_is_missing, compare_all_types, compare_on, peer, reduced, replays, symmetric_sums,
+};
+use crate::peer_processes::{bits_of, events_pass};
+use crate::processes::{Rank, digest, processes};
+use crate::support::{LONG, on_ranks, on_streams, timeout};
+
+fn options() -> CommunicatorOptions {
+    peer().shared_gpu(true)
+}
+
+/// Two streams of one GPU.
+fn streams() -> [Stream; 2] {
+    let device = gpu(0);
+    [0, 1].map(|_| Stream::new(&device).expect("a stream"))
+}
+
+fn init(this: &Rank) -> Communicator {
+    let stream = Stream::new(&gpu(0)).expect("a stream");
+    Communicator::init(&stream, &this.launch(), this.store(), &options()).expect("ranks meet")
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn threads_have_the_bits_of_host() {
+    // More than a half of a segment, too.
+    compare_on::<f32>(&streams(), &options(), &[0, 1, 3, 257, 5003, 300_001, 9_000_001]);
+    compare_all_types(&streams(), &options(), &[1, 257, 1_000_003]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn symmetric_buffers_are_reduced_where_they_are() {
+    for len in [9001, 3_000_001] {
+        let by_host = on_ranks(2, &timeout(60_000), |mut ranks| symmetric_sums(&mut ranks, len));
+        let by_peer = on_streams(&streams(), &options(), |mut ranks| symmetric_sums(&mut ranks, len));
+        assert!(by_peer == by_host, "{len} elements");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn captured_operations_run_at_each_launch() {
+    on_streams(&streams(), &options(), |ranks| replays(ranks, 1000));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_missing_rank_is_named_and_the_stream_goes_on() {
+    let time = Duration::from_secs(1);
+    on_streams(&streams(), &options().timeout(time), |ranks| a_rank_is_missing(ranks, time));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn processes_have_the_bits_of_host() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = init(&this);
+        println!("{}", digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
+        return ranks.finish().expect("the end in common");
+    }
+    let by_host =
+        on_ranks(2, &timeout(60_000), |mut ranks| digest(&bits_of(reduced::<f32>(&mut ranks, &LENGTHS))));
+    for text in processes(this_test!(), 2, None) {
+        assert!(text.contains(&by_host[0]), "{} is not in\n{text}", by_host[0]);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn processes_read_each_others_elements() {
+    if let Some(this) = Rank::this() {
+        let mut ranks = init(&this);
+        let stream = ranks.stream().clone();
+        let mut own = ranks.symmetric_buffer::<u32>(1000).expect("memory in common");
+        own.copy_from_host(&[this.rank as u32 + 1; 1000]).expect("copied");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        for other in 0..2 {
+            // SAFETY: the other rank has written them before the barrier.
+            let theirs = unsafe { DeviceBuffer::<u32>::from_raw(&stream, own.peer_ptr(other), 1000, ()) };
+            let found = theirs.expect("memory").to_host().expect("elements");
+            assert_eq!(found, [other as u32 + 1; 1000]);
+        }
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        return ranks.finish().expect("the end in common");
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn events_pass_between_processes() {
+    if let Some(this) = Rank::this() {
+        return events_pass(&this, &gpu(0));
+    }
+    processes(this_test!(), 2, None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_hundred_communicators_leave_nothing() {
+    let streams = streams();
+    let free = || streams[0].device().memory_info().expect("the memory").free;
+    let round = || {
+        on_streams(&streams, &options(), |mut ranks| {
+            let own = ranks.symmetric_buffer::<f32>(1 << 20).expect("memory in common");
+            ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+            drop(own);
+            ranks.finish().expect("the end in common");
+        });
+    };
+    (0..3).for_each(|_| round());
+    let before = free();
+    (0..97).for_each(|_| round());
+    let after = free();
+    assert!(before.saturating_sub(after) < 64 << 20, "{before} bytes were free, now {after}");
+}

@@ -1,0 +1,125 @@
+//! [`SharedEvent`]: an event of several processes.
+
+use crate::device::Device;
+use crate::device::observe::site;
+use crate::driver::{EventHandle, IPC_EVENT_BYTES};
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// A mark in a stream for which other processes wait, or which they set, on the same GPU or on another. It takes no time.
+///
+/// It orders uses of memory that processes have in common. The process that made it keeps it until the others have opened it;
+/// each drops its own. Streams that are being captured do not take it.
+///
+/// ```
+/// use warpsmith_runtime::event::SharedEvent;
+/// use warpsmith_runtime::{Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// # if !cfg!(target_os = "linux") { return Ok(()) }
+/// let event = SharedEvent::new(stream.device())?;
+/// let handle = event.ipc_handle()?; // 64 bytes, for another process
+/// event.record(&stream)?;
+/// // There:
+/// let theirs = SharedEvent::from_ipc_handle(stream.device(), &handle)?;
+/// theirs.wait_on(&stream)?;
+/// theirs.synchronize()?;
+/// assert!(theirs.query()?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SharedEvent {
+    device: Device,
+    handle: EventHandle,
+}
+
+impl SharedEvent {
+    /// A new event.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` where there are none; whatever the driver reports.
+    pub fn new(device: &Device) -> Result<Self> {
+        let handle = device.call(|driver, context| driver.event_create_shared(context))?;
+        Ok(Self { device: device.clone(), handle })
+    }
+
+    /// The event that another process has made, and that lives there.
+    ///
+    /// # Errors
+    /// A handle of no event; whatever the driver reports.
+    pub fn from_ipc_handle(device: &Device, handle: &[u8; IPC_EVENT_BYTES]) -> Result<Self> {
+        let handle = device.call(|driver, context| driver.event_import(context, handle))?;
+        Ok(Self { device: device.clone(), handle })
+    }
+
+    /// What names it to other processes of the host, of the same user.
+    ///
+    /// # Errors
+    /// Whatever the driver reports: CUDA exports only what this process has made.
+    pub fn ipc_handle(&self) -> Result<[u8; IPC_EVENT_BYTES]> {
+        self.device.call(|driver, context| driver.event_export(context, self.handle))
+    }
+
+    /// Records it after everything enqueued on a stream so far.
+    ///
+    /// # Errors
+    /// A stream of another device, or one that is being captured; whatever the driver reports.
+    #[track_caller]
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        let _site = site();
+        self.check(stream, "recording an event of several processes")?;
+        let handle = stream.handle();
+        stream.call(|driver, context| driver.event_record(context, self.handle, handle))
+    }
+
+    /// Makes later work of a stream wait for the last record, of whatever process. An event that was never recorded is not
+    /// waited for.
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    #[track_caller]
+    pub fn wait_on(&self, stream: &Stream) -> Result<()> {
+        let _site = site();
+        self.check(stream, "waiting for an event of several processes")?;
+        let handle = stream.handle();
+        stream.call(|driver, context| driver.stream_wait_event(context, handle, self.handle))
+    }
+
+    fn check(&self, stream: &Stream, what: &'static str) -> Result<()> {
+        if !self.device.ptr_eq(stream.device()) {
+            let (event, stream) = (self.device.id(), stream.device().id());
+            return Err(crate::Error::EventOfOtherDevice { event, stream });
+        }
+        stream.check_not_capturing(what, "do it before the capture begins or after it ends")
+    }
+
+    /// Whether the stream of the last record has reached it. An event that was never recorded counts as reached.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running; whatever the driver reports.
+    pub fn query(&self) -> Result<bool> {
+        self.device.call(|driver, context| driver.event_query(context, self.handle))
+    }
+
+    /// Lets the host wait for the last record.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.call(|driver, context| driver.event_synchronize(context, self.handle))
+    }
+}
+
+impl Drop for SharedEvent {
+    fn drop(&mut self) {
+        let destroyed = self.device.call_lost(|driver, context| {
+            // SAFETY: the handle is not used again; waits that were enqueued keep to their record.
+            unsafe { driver.event_destroy(context, self.handle) };
+            Ok::<_, crate::Error>(())
+        });
+        // There is nothing to destroy in a forked process.
+        drop(destroyed);
+    }
+}

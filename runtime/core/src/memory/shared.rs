@@ -1,0 +1,156 @@
+//! [`SharedMemory`]: device memory that other devices and other processes can map.
+//!
+//! It is never the caching allocator's: a file descriptor gives away the whole of what it stands for, for as long as the
+//! other process likes.
+
+use crate::device::Device;
+use crate::driver::{DevicePtr, ExportedMemory, PhysicalHandle};
+use crate::error::{Error, Result};
+
+/// Memory of a device at reserved addresses, made here or imported. A communicator's symmetric memory is made of it.
+///
+/// The memory itself is freed when no process maps it or has a handle of it. Dropping this unmaps it here and waits for nothing:
+/// as the owner of a [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) it is dropped when the buffer's uses are done.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+/// use warpsmith_runtime::memory::SharedMemory;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// if SharedMemory::is_supported(&device)? {
+///     let own = SharedMemory::allocate(&device, 1000)?;
+///     // In another process, to which the file descriptor was sent:
+///     // SAFETY: it was exported by `own`.
+///     let same = unsafe { SharedMemory::import(&device, &own.export()?, own.bytes()) }?;
+///     assert_ne!(own.address(), same.address());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SharedMemory {
+    device: Device,
+    address: DevicePtr,
+    bytes: usize,
+    handle: PhysicalHandle,
+}
+
+impl SharedMemory {
+    /// Whether the device has such memory: GPUs of Linux hosts with virtual memory management, and emulated devices there.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`]; whatever the driver reports.
+    pub fn is_supported(device: &Device) -> Result<bool> {
+        let granularity = device.call(|driver, context| driver.virtual_granularity(context))?;
+        Ok(granularity.is_some() && cfg!(target_os = "linux"))
+    }
+
+    /// Memory of at least `bytes`, a whole number of the device's pages, with any content.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; `CUDA_ERROR_NOT_SUPPORTED` where [`Self::is_supported`] is false, or the driver does not export
+    /// the device's memory.
+    pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
+        let page = device.call(|driver, context| driver.virtual_granularity(context))?;
+        let rounded = page.and_then(|page| bytes.max(1).checked_next_multiple_of(page));
+        let bytes = rounded.unwrap_or(bytes.max(1));
+        let handle = device.call(|driver, context| driver.physical_create_shareable(context, bytes))?;
+        Self::map(device, handle, bytes)
+    }
+
+    /// Memory that another process, or another driver of this one, has [exported](Self::export). `bytes` is its
+    /// [size](Self::bytes).
+    ///
+    /// # Errors
+    /// What is no such memory, or has another size, where the driver finds out; whatever it reports.
+    ///
+    /// # Safety
+    /// It was exported by a `SharedMemory` of `bytes`, of a driver of the same kind.
+    pub unsafe fn import(device: &Device, memory: &ExportedMemory, bytes: usize) -> Result<Self> {
+        // SAFETY: passed on from the caller.
+        let import = |driver: &dyn crate::driver::Driver, context| unsafe {
+            driver.physical_import(context, memory, bytes)
+        };
+        Self::map(device, device.call(import)?, bytes)
+    }
+
+    /// Maps the memory of a handle, which this takes over.
+    fn map(device: &Device, handle: PhysicalHandle, bytes: usize) -> Result<Self> {
+        let release = || {
+            // SAFETY: the handle is not used again. An error cannot be reported beside the one at hand.
+            let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
+        };
+        let address = device
+            .call(|driver, context| driver.virtual_reserve(context, bytes))
+            .inspect_err(|_: &Error| release())?;
+        let mapped = device.call(|driver, context| {
+            // SAFETY: the range was just reserved, and the handle is mapped nowhere.
+            unsafe { driver.virtual_map(context, address, bytes, handle) }
+        });
+        mapped.inspect_err(|_: &Error| {
+            // SAFETY: nothing is mapped there.
+            let _ = device
+                .call_lost(|driver, context| unsafe { driver.virtual_release(context, address, bytes) });
+            release();
+        })?;
+        // Its drop takes it back from here on.
+        let memory = Self { device: device.clone(), address, bytes, handle };
+        memory.allow(device)?;
+        Ok(memory)
+    }
+
+    /// Lets another device of the process use the memory at the same address.
+    ///
+    /// # Errors
+    /// [`Error::NoPeerAccess`] if it cannot.
+    pub fn allow(&self, device: &Device) -> Result<()> {
+        if !device.can_access_peer(&self.device)? {
+            return Err(Error::NoPeerAccess { device: self.device.id(), peer: device.id() });
+        }
+        self.device.call(|driver, context| {
+            // SAFETY: the range is one mapping.
+            unsafe { driver.virtual_set_access(context, self.address, self.bytes, &[device.id().ordinal()]) }
+        })
+    }
+
+    /// What another process imports: a file descriptor.
+    ///
+    /// # Errors
+    /// Whatever the driver reports, as when the process has too many open files.
+    pub fn export(&self) -> Result<ExportedMemory> {
+        self.device.call(|driver, context| driver.physical_export(context, self.handle))
+    }
+
+    /// Where it is mapped in this process.
+    pub fn address(&self) -> DevicePtr {
+        self.address
+    }
+
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device that it was mapped for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        let Self { address, bytes, handle, .. } = *self;
+        let released = self.device.call_lost(|driver, context| {
+            // SAFETY: who uses the address keeps this value; it is one mapping, whose handle is not used again.
+            unsafe {
+                driver.virtual_unmap(context, address, bytes)?;
+                driver.physical_release(context, handle)?;
+                driver.virtual_release(context, address, bytes)
+            }
+        });
+        if !self.device.is_lost() && !self.device.is_forked() {
+            self.device.0.health.record_drop(released);
+        }
+    }
+}
