@@ -1,5 +1,6 @@
 //! [`Element`]: the types that reductions take, and [`ReduceOp`], their operators.
 
+pub use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 use warpsmith_core::memory::DeviceCopy;
@@ -65,12 +66,22 @@ elements! {
     f32, F32;
     f64, F64;
     bf16, Bf16;
+    F8E4M3, F8E4M3;
+    F8E5M2, F8E5M2;
+}
+
+impl ElementType {
+    /// Whether it is floating point of 8 bits.
+    pub(crate) fn is_f8(self) -> bool {
+        matches!(self, Self::F8E4M3 | Self::F8E5M2)
+    }
 }
 
 /// How elements of all ranks become one.
 ///
 /// The elements are taken in the order of ranks, 0 first, and one rank computes each result for all: every rank gets the
-/// same bits, in every run. Floating point of 16 bits is accumulated in `f32` and rounded once. Integers wrap.
+/// same bits, in every run. Floating point of 8 and 16 bits is accumulated in `f32` and rounded once, that of 8 bits to the
+/// greatest finite number where it is beyond. Integers wrap.
 ///
 /// NCCL chooses the order, and how it rounds on the way: every rank gets the same bits, but other GPUs, lengths or versions
 /// may give others.

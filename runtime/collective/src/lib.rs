@@ -38,7 +38,7 @@ mod symmetric;
 mod work;
 
 pub use self::communicator::{BackendChoice, Communicator, CommunicatorOptions, Group};
-pub use self::element::{Element, ElementType, ReduceOp};
+pub use self::element::{Element, ElementType, F8E4M3, F8E5M2, ReduceOp};
 pub use self::error::{Error, Result};
 pub use self::failure::{CommunicatorError, Failure};
 pub use self::fingerprint::Fingerprint;

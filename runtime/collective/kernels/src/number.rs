@@ -93,8 +93,9 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-/// An element, and how it is accumulated: numbers of 16 bits in `f32`, all others in their own type.
-pub trait Number: Scalar {
+/// An element, and how it is accumulated: numbers of 16 bits in `f32`, all others in their own type. The host has floating
+/// point of 8 bits too, in `f32`.
+pub trait Number: Copy {
     /// The type that it is accumulated in.
     type Wide: Accumulate;
 

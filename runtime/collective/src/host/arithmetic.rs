@@ -3,6 +3,7 @@
 //! Guarantees: the result depends on the elements and their order alone. Kernels that reduce over peers do the same steps,
 //! so their results have the same bits.
 
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use warpsmith_collective_kernels::number::{Accumulate, Number};
 
@@ -22,6 +23,29 @@ fn write<T: Copy>(bytes: Bytes, index: usize, value: T) {
     unsafe { bytes.ptr().cast::<T>().add(index).write_unaligned(value) }
 }
 
+/// Floating point of 8 bits, which kernels do not reduce.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct F8<T>(T);
+
+macro_rules! f8 {
+    ($($type:ty),*) => { $(
+        impl Number for F8<$type> {
+            type Wide = f32;
+
+            fn widen(self) -> f32 {
+                self.0.to_f32()
+            }
+
+            fn narrow(wide: f32) -> Self {
+                Self(<$type>::from_f32(wide))
+            }
+        }
+    )* };
+}
+
+f8!(F8E4M3, F8E5M2);
+
 macro_rules! with_type {
     ($element:expr, $function:ident($($argument:expr),*)) => {
         match $element {
@@ -35,6 +59,8 @@ macro_rules! with_type {
             ElementType::F32 => $function::<f32>($($argument),*),
             ElementType::F64 => $function::<f64>($($argument),*),
             ElementType::Bf16 => $function::<bf16>($($argument),*),
+            ElementType::F8E4M3 => $function::<F8<F8E4M3>>($($argument),*),
+            ElementType::F8E5M2 => $function::<F8<F8E5M2>>($($argument),*),
         }
     };
 }

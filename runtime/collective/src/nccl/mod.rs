@@ -170,6 +170,15 @@ impl Backend for NcclBackend {
     unsafe fn enqueue(&self, stream: &Stream, uses: &[BufferUse<'_>], batch: Batch) -> Result<()> {
         let rank = &self.0;
         let operation = batch.calls[0].fingerprint.clone();
+        let device = stream.device();
+        let capability = (!device.is_emulated()).then(|| device.capability());
+        for call in &batch.calls {
+            let reduced = call.reduction.map(|reduction| reduction.element);
+            if let Some(reason) = reduced.and_then(|of| sys::unsupported(of, rank.nccl.version, capability)) {
+                let operation = call.kind.method();
+                return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
+            }
+        }
         if batch.is_captured {
             if rank.mesh.shares_process() {
                 let reason = "NCCL can hang when graphs with its operations are launched for several devices of one process; \

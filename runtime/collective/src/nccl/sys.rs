@@ -56,7 +56,26 @@ pub(super) fn data_type(element: ElementType) -> c_int {
         ElementType::F32 => 7,
         ElementType::F64 => 8,
         ElementType::Bf16 => 9,
+        ElementType::F8E4M3 => 10,
+        ElementType::F8E5M2 => 11,
     }
+}
+
+/// Why a library of this version does not reduce elements of a type, on a GPU of this capability.
+pub(super) fn unsupported(
+    element: ElementType,
+    version: c_int,
+    capability: Option<(u32, u32)>,
+) -> Option<String> {
+    let name = element.name();
+    if element.is_f8() && version < 22_400 {
+        let version = super::version_text(version);
+        return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
+    }
+    let (major, minor) = capability.filter(|capability| element.is_f8() && *capability < (9, 0))?;
+    Some(format!(
+        "NCCL reduces {name} on GPUs of compute capability 9.0 or newer, and this one has {major}.{minor}; reduce bf16"
+    ))
 }
 
 /// `ncclRedOp_t`, of those that need not be made; `None` of [`Operator::PreMulSum`].
@@ -182,5 +201,24 @@ table! {
         all_to_all = "ncclAlltoAll" fn(*const c_void, *mut c_void, usize, c_int, Comm, CudaStream);
         gather = "ncclGather" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
         scatter = "ncclScatter" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, CudaStream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f8_needs_a_new_library_and_hopper() {
+        let of = |element, version, capability| unsupported(element, version, capability);
+        assert_eq!(of(ElementType::F8E4M3, 22_809, Some((9, 0))), None);
+        assert_eq!(of(ElementType::F8E5M2, 22_400, None), None);
+        assert_eq!(of(ElementType::Bf16, 21_800, Some((8, 0))), None);
+        assert_eq!(
+            of(ElementType::F8E5M2, 22_105, Some((9, 0))).as_deref(),
+            Some("NCCL 2.21.5 does not reduce F8E5M2; install 2.24 or newer, or reduce bf16")
+        );
+        let old = "NCCL reduces F8E4M3 on GPUs of compute capability 9.0 or newer, and this one has 8.9; reduce bf16";
+        assert_eq!(of(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
     }
 }

@@ -10,7 +10,7 @@ use warpsmith_core::{DeviceBuffer, Stream};
 use super::fake::{Script, old_table, table};
 use super::support::{failure, fault, on_streams, streams_of};
 use super::sys::{Nccl, status};
-use crate::element::ReduceOp;
+use crate::element::{F8E4M3, ReduceOp};
 use crate::store::MemoryStore;
 use crate::{Communicator, CommunicatorOptions, Error, Failure, Launch, Store};
 
@@ -140,6 +140,28 @@ fn all_operations_give_their_results() {
             assert_eq!(count("ncclCommAbort"), 0);
         }
     }
+}
+
+#[test]
+fn f8_is_reduced_by_new_libraries_alone() {
+    let x = [1.5, 300.0].map(F8E4M3::from_f32);
+    let (_script, streams) = play("f8", 2, Script::default());
+    on_streams(&streams, &options("f8", table()), |mut ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
+        drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+        let sums: Vec<f32> = x.to_host().expect("x").iter().map(|sum| sum.to_f32()).collect();
+        assert_eq!(sums, [3.0, 448.0]);
+    });
+    let (_script, streams) = play("f8-old", 2, Script::default());
+    on_streams(&streams, &options("f8-old", old_table()), |mut ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &x).expect("x");
+        let error = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect_err("the library is too old");
+        let (said, rank) = (error.to_string(), ranks.rank());
+        let begin = format!("all_reduce on rank {rank}: NCCL 2.18.5 does not reduce F8E4M3; install");
+        assert!(said.starts_with(&begin), "{said}");
+        // It can move them.
+        ranks.broadcast(&mut x, 0).expect("enqueued").wait(LONG).expect("done");
+    });
 }
 
 #[test]

@@ -71,7 +71,10 @@ impl Choice {
     fn takes_call(&self, call: &Call) -> bool {
         match call.kind {
             Kind::Barrier => true,
-            Kind::AllReduce => !self.is_auto || call.to.bytes <= self.thresholds().1,
+            Kind::AllReduce => {
+                let is_f8 = call.reduction.is_some_and(|reduction| reduction.element.is_f8());
+                !is_f8 && (!self.is_auto || call.to.bytes <= self.thresholds().1)
+            }
             _ => false,
         }
     }

@@ -12,7 +12,7 @@ use crate::element::ElementType;
 static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
 
 /// The instance for elements of a type and so many ranks.
-fn all_reduce_spec(element: ElementType, world: usize) -> &'static KernelSpec {
+fn all_reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec> {
     macro_rules! instance {
         ($type:ty) => {
             match world {
@@ -22,7 +22,7 @@ fn all_reduce_spec(element: ElementType, world: usize) -> &'static KernelSpec {
             }
         };
     }
-    match element {
+    Some(match element {
         ElementType::I8 => instance!(i8),
         ElementType::U8 => instance!(u8),
         ElementType::I32 => instance!(i32),
@@ -33,7 +33,8 @@ fn all_reduce_spec(element: ElementType, world: usize) -> &'static KernelSpec {
         ElementType::F32 => instance!(f32),
         ElementType::F64 => instance!(f64),
         ElementType::Bf16 => instance!(bf16),
-    }
+        ElementType::F8E4M3 | ElementType::F8E5M2 => return None,
+    })
 }
 
 /// See the [module's documentation](self).
@@ -45,8 +46,9 @@ impl Kernels {
     /// No code for the device in the image.
     pub fn load(device: &Device, world: usize) -> warpsmith_core::Result<Self> {
         let module = device.load(&IMAGE)?;
-        let load = |element: &ElementType| Ok((*element, module.function(all_reduce_spec(*element, world))?));
-        ElementType::ALL.iter().map(load).collect::<warpsmith_core::Result<_>>().map(Self)
+        let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, all_reduce_spec(*of, world)?)));
+        let load = |(element, spec)| Ok((element, module.function(spec)?));
+        specs.map(load).collect::<warpsmith_core::Result<_>>().map(Self)
     }
 
     /// `all_reduce` of elements of this type.

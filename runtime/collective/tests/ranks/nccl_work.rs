@@ -1,6 +1,6 @@
 //! What ranks on GPUs do in tests of the Nccl backend.
 
-use warpsmith_collective::{Communicator, Element, ReduceOp};
+use warpsmith_collective::{Communicator, Element, F8E4M3, F8E5M2, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
@@ -132,6 +132,10 @@ pub fn work(ranks: &mut Communicator) {
     reduce_all(ranks, bf16::from_f64, f64::from, 1.6e-2);
     reduce_all(ranks, |x| x as f32, f64::from, 1e-6);
     reduce_all(ranks, |x| x, |x| x, 1e-14);
+    if ranks.device().capability() >= (9, 0) {
+        reduce_all(ranks, F8E4M3::from_f64, |x| x.to_f64(), 0.13);
+        reduce_all(ranks, F8E5M2::from_f64, |x| x.to_f64(), 0.26);
+    }
     move_all(ranks);
 }
 

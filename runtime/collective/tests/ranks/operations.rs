@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 
 use half::{bf16, f16};
-use warpsmith_collective::{Communicator, CommunicatorOptions, Element, Error, ReduceOp};
+use warpsmith_collective::{
+    BackendChoice, Communicator, CommunicatorOptions, Element, Error, F8E4M3, F8E5M2, ReduceOp,
+};
 use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut};
 
 use crate::support::{LONG, on_ranks, streams};
@@ -113,6 +115,8 @@ floats! {
     f32, f32, |x| x, |x| x;
     f64, f64, |x| x, |x| x;
     bf16, f32, |x| x.to_f32(), |x| bf16::from_f32(x);
+    F8E4M3, f32, |x| x.to_f32(), |x| F8E4M3::from_f32(x);
+    F8E5M2, f32, |x| x.to_f32(), |x| F8E5M2::from_f32(x);
 }
 
 /// What each rank has.
@@ -213,6 +217,8 @@ reduces! {
     f32_is_reduced_in_rank_order, f32;
     f64_is_reduced_in_rank_order, f64;
     bf16_is_reduced_in_rank_order, bf16;
+    f8_e4m3_is_reduced_in_rank_order, F8E4M3;
+    f8_e5m2_is_reduced_in_rank_order, F8E5M2;
 }
 
 #[test]
@@ -220,6 +226,24 @@ fn reductions_longer_than_a_part_are_whole() {
     // A part has 256 KiB.
     reductions::<f64>(2, &[(256 << 10) / 8 * 3 + 1], &[5]);
     reductions::<u8>(3, &[(256 << 10) + 1], &[0]);
+}
+
+#[test]
+fn sums_of_8_bits_are_rounded_once_and_saturate() {
+    // Peer leaves them to Host.
+    for backend in [BackendChoice::Host, BackendChoice::Peer] {
+        on_ranks(3, &CommunicatorOptions::new().backend(backend), |mut ranks| {
+            let of_ranks = [[448.0, 16.0, -448.0], [448.0, 0.75, -1.0], [-448.0, 0.75, 449.0]];
+            let mut y = on_device(&ranks, &of_ranks[ranks.rank()].map(F8E4M3::from_f32));
+            drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
+            let sums: Vec<f32> = y.to_host().expect("y").iter().map(|sum| sum.to_f32()).collect();
+            // 16.75 would be 16 twice, were it rounded after each addition.
+            assert_eq!(sums, [448.0, 18.0, -1.0]);
+            let mut y = on_device(&ranks, &[F8E5M2::from_f32(57344.0)]);
+            drop(ranks.all_reduce_in_place(&mut y, ReduceOp::Sum).expect("enqueued"));
+            assert_eq!(y.to_host().expect("y")[0].to_f32(), 57344.0);
+        });
+    }
 }
 
 #[test]

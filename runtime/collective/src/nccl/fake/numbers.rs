@@ -2,12 +2,13 @@
 
 use std::ffi::c_int;
 
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 /// The bytes of an element of NCCL's type.
 pub(super) fn element_bytes(data_type: c_int) -> usize {
     match data_type {
-        0 | 1 => 1,
+        0 | 1 | 10 | 11 => 1,
         6 | 9 => 2,
         2 | 3 | 7 => 4,
         _ => 8,
@@ -31,6 +32,8 @@ pub(super) fn decode(data_type: c_int, bytes: &[u8]) -> Vec<f64> {
         6 => of!(f16).map(f64::from).collect(),
         7 => of!(f32).map(f64::from).collect(),
         8 => of!(f64).collect(),
+        10 => of!(F8E4M3).map(|x| x.to_f64()).collect(),
+        11 => of!(F8E5M2).map(|x| x.to_f64()).collect(),
         _ => of!(bf16).map(f64::from).collect(),
     }
 }
@@ -52,6 +55,8 @@ pub(super) fn encode(data_type: c_int, values: &[f64]) -> Vec<u8> {
         6 => of!(f16::from_f64),
         7 => of!(|x| x as f32),
         8 => of!(|x: f64| x),
+        10 => of!(F8E4M3::from_f64),
+        11 => of!(F8E5M2::from_f64),
         _ => of!(bf16::from_f64),
     }
 }
