@@ -19,7 +19,7 @@ use warpsmith::random;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The arrays of all sets together take at least so many bytes, more than an L2 cache holds.
+/// The arrays of all sets together take at least this number of bytes, more than an L2 cache holds.
 const COLD_BYTES: usize = 256 << 20;
 /// How long a batch takes, about.
 const BATCH_US: f64 = 2000.0;

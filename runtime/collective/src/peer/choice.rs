@@ -79,12 +79,12 @@ impl Choice {
         }
     }
 
-    /// Whether so many bytes are reduced in two shots.
+    /// Whether this number of bytes is reduced in two shots.
     pub fn is_two_shot(&self, bytes: usize) -> bool {
         bytes > self.thresholds().0
     }
 
-    /// How a launch reduces so many bytes: of memory that all ranks reach in two shots, however many.
+    /// How a launch reduces this number of bytes: of memory that all ranks reach in two shots, whatever the number.
     pub fn plan(&self, bytes: usize, is_direct: bool) -> Plan {
         let threads = self.of(THREADS);
         let is_two_shot = is_direct || self.is_two_shot(bytes);

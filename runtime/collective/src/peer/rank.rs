@@ -450,7 +450,8 @@ impl Rank {
                 let (ours, _) = operation(hash);
                 // The other rank may not know yet that its operation has begun.
                 for _ in 0..10 {
-                    let running = self.mesh.ask(rank).into_iter().flat_map(|progress| progress.running);
+                    let answers = self.mesh.ask(&[rank]).into_iter().flatten();
+                    let running = answers.flat_map(|progress| progress.running);
                     let mut others = running.filter(|theirs| !theirs.matches(&ours));
                     if let Some(theirs) = others.next() {
                         return self.mesh.mismatch(&ours, rank, theirs);

@@ -1,6 +1,6 @@
 //! [`Door`]: file descriptors between the processes of a host, over sockets.
 //!
-//! Guarantees: the sockets lie in a folder of this user alone. Who connects shows the token that all ranks have been told, and is
+//! Guarantees: the sockets lie in a folder of this user alone. Who connects shows the token that all ranks have, and is
 //! a process of the same user, by what the kernel says. Everything ends by its deadline. Nothing is left in the file system.
 
 use std::ffi::c_int;

@@ -114,7 +114,7 @@ mod system {
 
         fn map(file: &File, name: String, is_own: bool) -> Result<Self> {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping of an open file that has so many bytes.
+            // SAFETY: a new mapping of an open file that is this long.
             let mapped = unsafe {
                 libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
             };

@@ -24,7 +24,7 @@ mod system {
     }
 
     impl SharedPages {
-        /// A file of so many bytes, filled with `0xFF` as new device memory is.
+        /// A file of this number of bytes, filled with `0xFF` as new device memory is.
         pub fn create(bytes: usize) -> Result<Self> {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             // SAFETY: the name is a C string; the result is checked, and is of this value alone.
@@ -53,7 +53,7 @@ mod system {
             self.0.try_clone().map(ExportedMemory)
         }
 
-        /// The memory that was exported, if it has so many bytes and keeps them.
+        /// The memory that was exported, if it has this number of bytes and keeps them.
         pub fn import(memory: &ExportedMemory, bytes: usize) -> Result<Self> {
             let refused = |text: String| Err(Error::new(ErrorKind::InvalidInput, text));
             let descriptor = memory.0.as_raw_fd();

@@ -126,7 +126,7 @@ impl Hub {
         self.clients.get(&client).map(|state| &*state.replies)
     }
 
-    /// The client has got so many bytes of its replies.
+    /// The client has received this number of bytes of its replies.
     pub fn sent(&mut self, client: Client, bytes: usize) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.replies.drain(..bytes);
