@@ -7,12 +7,12 @@ const CENTURY: Duration = Duration::from_secs(100 * 366 * 86400);
 /// The time for a last word in the store.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The time so much later than `start`; a century later if that is beyond what the clock can tell.
+/// `start` plus the timeout; plus a century if the clock cannot represent the sum.
 pub fn after(start: Instant, timeout: Duration) -> Instant {
     start.checked_add(timeout).unwrap_or_else(|| start + CENTURY)
 }
 
-/// The time so much later than now, as [`after`].
+/// Now plus the timeout, as [`after`].
 pub fn within(timeout: Duration) -> Instant {
     after(Instant::now(), timeout)
 }

@@ -11,7 +11,7 @@ use crate::element::ElementType;
 /// The kernels, compiled for the GPU.
 static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
 
-/// The instance for elements of a type and so many ranks.
+/// The instance for an element type and a number of ranks.
 fn all_reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec> {
     macro_rules! instance {
         ($type:ty) => {

@@ -14,7 +14,7 @@ use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
 
 /// Copies from device memory that another rank has.
 fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<u32> {
-    // SAFETY: the rank has so many elements there, and the ranks have met after they were written.
+    // SAFETY: the rank has `len` elements there, and a barrier of the ranks followed their writes.
     let theirs =
         unsafe { warpsmith_runtime::DeviceBuffer::<u32>::from_raw(stream, from, len, ()) }.expect("memory");
     theirs.to_host().expect("elements")
