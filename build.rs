@@ -3,6 +3,13 @@
 use warpsmith_builder::{Error, PtxBuilder};
 
 fn main() -> Result<(), Error> {
-    PtxBuilder::new("gpu-kernels").ready_made("gpu-kernels", "image").build()?;
+    // The families of the kernels that are compiled for the host too.
+    let families = ["histogram", "rows", "scan", "sort"]
+        .into_iter()
+        .filter(|family| std::env::var_os(format!("CARGO_FEATURE_{}", family.to_uppercase())).is_some());
+    families
+        .fold(PtxBuilder::new("gpu-kernels").no_default_features(), PtxBuilder::feature)
+        .ready_made("gpu-kernels", "image")
+        .build()?;
     Ok(())
 }

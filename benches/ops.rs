@@ -1,4 +1,5 @@
-//! Copy, axpy and sum over sizes, in time on the device.
+//! Copy, axpy and sum over sizes, a user's own function beside the operation that it equals, and what moves rows: in time
+//! on the device.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is. Times are between two events on the
 //! stream, so that the host's part of a launch is not in them. `warpsmith bench` measures configurations and
@@ -6,6 +7,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::time::Duration;
+use test_kernels::IMAGE;
+use test_kernels::own::{own_relu, own_sum};
 use warpsmith::bench::criterion::EventTime;
 use warpsmith::ops;
 use warpsmith::prelude::*;
@@ -52,6 +55,63 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
         measure("copy", 2, &mut || ops::copy(stream, &x, &mut y));
         measure("axpy", 3, &mut || ops::axpy(stream, 1e-6, &x, &mut y));
         measure("reduce_sum", 1, &mut || ops::sum_into(stream, &x, &mut total));
+        measure("copy_unaligned", 2, &mut || ops::copy(stream, x.slice(1..), y.slice_mut(..n - 1)));
+        measure("own_relu", 2, &mut || ops::map::<own_relu>(stream, &IMAGE, (&x, &mut y)));
+        measure("relu", 2, &mut || ops::relu(stream, &x, &mut y));
+        measure("own_sum", 1, &mut || ops::reduce_into::<own_sum>(stream, &IMAGE, &x, &mut total));
+        measure("sqrt", 2, &mut || ops::sqrt(stream, &x, &mut y));
+        let row = x.slice(..n.min(1 << 10));
+        measure("add_row", 2, &mut || ops::add(stream, &x, ops::row(row), &mut y));
+        let column = x.slice(..n >> 10);
+        measure("add_column", 2, &mut || ops::add(stream, &x, ops::column(column), &mut y));
+        measure("scale", 2, &mut || ops::mul(stream, 1.5, &x, &mut y));
     }
+    layouts(criterion, stream)
+}
+
+/// Matrices of a side, and of one that no access fits.
+fn layouts(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
+    let sides: &[usize] = if stream.device().is_emulated() { &[64, 65] } else { &[4096, 4097, 16384, 16383] };
+    for &side in sides {
+        matrices::<u8>(criterion, stream, side)?;
+        matrices::<u16>(criterion, stream, side)?;
+        matrices::<u32>(criterion, stream, side)?;
+        matrices::<u64>(criterion, stream, side)?;
+        matrices::<u128>(criterion, stream, side)?;
+    }
+    Ok(())
+}
+
+fn matrices<T: DeviceCopy>(
+    criterion: &mut Criterion<EventTime>,
+    stream: &Stream,
+    side: usize,
+) -> warpsmith::Result<()> {
+    let n = side * side;
+    let x = DeviceBuffer::<T>::zeros(stream, n)?;
+    let mut y = DeviceBuffer::<T>::zeros(stream, n)?;
+    // Rows in an order without a pattern: a multiplier that shares no factor with the side.
+    let order: Vec<u32> = (0..side).map(|i| (i * 2_654_435_761 % side) as u32).collect();
+    let order = DeviceBuffer::from_host(stream, &order)?;
+    let gathered = ops::Indices::new(stream, &order, side)?;
+    let scattered = ops::Indices::unique(stream, &order, side)?;
+    let mut measure = |name: &str, launch: &mut dyn FnMut() -> warpsmith::Result<()>| {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Bytes(2 * (n * size_of::<T>()) as u64));
+        let parameter = format!("{} bytes {side} x {side}", size_of::<T>());
+        group.bench_function(BenchmarkId::from_parameter(parameter), |bencher| {
+            bencher.iter(|| launch().expect("a launch"));
+        });
+        group.finish();
+    };
+    let rows = || x.as_2d(side, side);
+    measure("transpose", &mut || ops::transpose(stream, rows()?, y.as_2d_mut(side, side)?));
+    measure("gather_rows", &mut || ops::gather_rows(stream, rows()?, &gathered, y.as_2d_mut(side, side)?));
+    measure("scatter_rows", &mut || ops::scatter_rows(stream, rows()?, &scattered, y.as_2d_mut(side, side)?));
+    // All columns but one, to places one element on.
+    measure("copy_2d_shifted", &mut || {
+        let (from, mut to) = (rows()?.part(.., 1..), y.as_2d_mut(side, side)?);
+        ops::copy_2d(stream, from, to.reborrow().into_part(.., ..side - 1))
+    });
     Ok(())
 }

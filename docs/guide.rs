@@ -16,6 +16,7 @@ pages! {
     extending = "extending.md";
     first_kernel = "guide/first-kernel.md";
     from_pytorch = "from-pytorch.md";
+    functions_and_operators = "guide/functions-and-operators.md";
     generic_kernels = "guide/generic-kernels.md";
     graphs = "guide/graphs.md";
     guide_launching = "guide/launching.md";
@@ -25,16 +26,19 @@ pages! {
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     indices = "guide/indices.md";
+    kernels = "kernels.md";
     launch = "launch.md";
     libraries = "libraries.md";
     memory = "memory.md";
     porting_from_cuda = "porting-from-cuda.md";
     porting_from_cudarc = "porting-from-cudarc.md";
     porting_from_rust_cuda = "porting-from-rust-cuda.md";
+    scans_and_sorts = "guide/scans-and-sorts.md";
     several_gpus = "several-gpus.md";
     streams = "streams.md";
     structs_and_math = "guide/structs-and-math.md";
     testing = "guide/testing.md";
+    tensor_cores = "tensor-cores.md";
     tiles = "guide/tiles.md";
     tuning = "tuning.md";
     warps = "guide/warps.md";

@@ -24,6 +24,7 @@
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
 //! | `collective`, with the feature of that name, a default | programs on several GPUs: ranks, stores in which they meet, communicators |
 //! | `profiler`, with the feature of that name, a default | traces of what devices and host do, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment of a program that was not changed |
+//! | `tensor`, with the feature of that name, a default | matrix products on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |
@@ -82,6 +83,7 @@ pub use gpu_kernels as kernels;
 pub use gpu_std;
 #[cfg(feature = "glam")]
 pub use gpu_std::glam;
+pub use half::{bf16, f16};
 pub use image::IMAGE;
 pub use op_error::OpError;
 #[cfg(feature = "collective")]
@@ -92,3 +94,5 @@ pub use warpsmith_ranges as ranges;
 pub use warpsmith_ranges::{mark, nvtx, range};
 pub use warpsmith_runtime::*;
 pub use warpsmith_store as store;
+#[cfg(feature = "tensor")]
+pub use warpsmith_tensor as tensor;

@@ -25,6 +25,57 @@ pub enum OpError {
         second: usize,
     },
 
+    /// Shapes, lengths or parameters of one operation do not fit together.
+    #[error("{operation}: {problem}")]
+    Shape {
+        /// The operation.
+        operation: &'static str,
+        /// What does not fit, and what would.
+        problem: String,
+    },
+
+    /// An index is out of range. Nothing was written.
+    #[error(
+        "{operation}: {name}[{position}] is {index}, but must be at least 0 and below {bound}; nothing was written"
+    )]
+    Index {
+        /// The operation.
+        operation: &'static str,
+        /// The array of indices.
+        name: &'static str,
+        /// Where in the array it is; the first of them.
+        position: u64,
+        /// The index.
+        index: i128,
+        /// The number that indices are below.
+        bound: u64,
+    },
+
+    /// The offset of a segment is above the next one, or beyond the end of the elements. Nothing was written.
+    #[error(
+        "{operation}: offsets[{position}] is {offset}, but must be at most {most}, the next offset or the number of \
+         elements; nothing was written"
+    )]
+    Offset {
+        /// The operation.
+        operation: &'static str,
+        /// Where in the offsets it is; the first of them.
+        position: u64,
+        /// The offset.
+        offset: u64,
+        /// What it must not exceed.
+        most: u64,
+    },
+
+    /// An index occurs twice where elements are written.
+    #[error(
+        "index {index} occurs more than once: two elements would be written to one place; pass each index once"
+    )]
+    DuplicateIndex {
+        /// The least such index.
+        index: u64,
+    },
+
     /// A minimum, maximum or the place of one was requested of no elements.
     #[error("{operation} of zero elements does not exist; pass at least one element")]
     Empty {
@@ -37,6 +88,15 @@ pub enum OpError {
     Random {
         /// The operation or function.
         call: &'static str,
+        /// The request, and what is possible.
+        problem: String,
+    },
+
+    /// A request that an operation cannot fulfil.
+    #[error("{operation}: {problem}")]
+    Unsupported {
+        /// The operation.
+        operation: &'static str,
         /// The request, and what is possible.
         problem: String,
     },

@@ -1,4 +1,4 @@
-"""PyTorch's times for the operations of `benches/kernels.rs`, by the same loop: `kernels.py FILE CASES`.
+"""PyTorch's times for the operations of `benches/kernels/`, by the same loop: `kernels.py FILE CASES`.
 
 CASES is what `kernels --list` prints: operation, type, rows and columns. Each line of FILE is one of them and its median time
 in microseconds, separated by tabs.
@@ -8,48 +8,45 @@ import sys
 
 import torch
 
-TYPES = {
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i32": torch.int32,
-    "u32": torch.int32,
-    "u8": torch.uint8,
-    "u64": torch.int64,
-}
-# As in `kernels.rs`.
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "u32": torch.int32}
+# As in `benches/kernels/`.
 COLD_BYTES = 256 << 20
 BATCH_US = 2000.0
 BATCHES = 15
+# Operations that write a tensor of the shape which they are given.
+WITH_OUT = ("copy", "copy_unaligned", "fill", "transpose", "relu", "exp", "add", "axpy", "scan")
 
 
-def tensors(dtype, rows, columns, sets):
-    """Random numbers in [0, 1), and empty tensors of the same shape."""
-    shape = (sets, rows, columns)
+def numbers(dtype, shape):
+    """Random numbers in [-1, 1), or all integers."""
     if dtype.is_floating_point:
-        return torch.rand(shape, device="cuda", dtype=dtype), torch.empty(shape, device="cuda", dtype=dtype)
+        return torch.rand(shape, device="cuda", dtype=dtype).mul_(2).sub_(1)
     info = torch.iinfo(dtype)
-    numbers = torch.randint(info.min, info.max, shape, device="cuda", dtype=dtype)
-    return numbers, torch.empty_like(numbers)
+    return torch.randint(info.min, info.max, shape, device="cuda", dtype=dtype)
 
 
 def operation(name, dtype, rows, columns):
     """The function of set i, how many sets there are, or None where PyTorch has no such operation."""
     n = rows * columns
     sets = max(1, min(4096, COLD_BYTES // max(1, 2 * n * dtype.itemsize)))
-    x, out = tensors(dtype, rows, columns, sets)
-    flat, flat_out = x.view(sets, n), out.view(sets, n)
+    shape = (sets, rows, columns)
+    x = numbers(dtype, shape)
+    y = numbers(dtype, shape) if name == "add" else None
+    out = torch.empty(shape, device="cuda", dtype=dtype) if name in WITH_OUT else None
+    if name == "axpy":
+        out.zero_()
+    flat, flat_out = x.view(sets, n), out.view(sets, n) if out is not None else None
     functional = torch.nn.functional
-    weight = torch.ones(columns, device="cuda", dtype=dtype) if dtype.is_floating_point else None
+    weight = torch.ones(columns, device="cuda", dtype=dtype) if name.endswith("_norm") else None
     table = {
         "copy": lambda i: out[i].copy_(x[i]),
-        "fill": lambda i: out[i].fill_(3),
+        "copy_unaligned": lambda i: flat_out[i][:-1].copy_(flat[i][1:]),
+        "fill": lambda i: out[i].fill_(1.5),
         "transpose": lambda i: out[i].view(columns, rows).copy_(x[i].t()),
         "relu": lambda i: torch.clamp(x[i], min=0, out=out[i]),
         "gelu": lambda i: functional.gelu(x[i]),
         "exp": lambda i: torch.exp(x[i], out=out[i]),
-        "add": lambda i: torch.add(x[i], x[(i + 1) % sets], out=out[i]),
+        "add": lambda i: torch.add(x[i], y[i], out=out[i]),
         "axpy": lambda i: out[i].add_(x[i], alpha=1.5),
         "sum": lambda i: torch.sum(flat[i]),
         "max": lambda i: torch.max(flat[i]),
@@ -61,8 +58,8 @@ def operation(name, dtype, rows, columns):
         "rms_norm": lambda i: functional.rms_norm(x[i], (columns,), weight),
         "scan": lambda i: torch.cumsum(flat[i], 0, out=flat_out[i]),
         "sort": lambda i: torch.sort(flat[i]),
-        "select": lambda i: flat[i][flat[i] > 0.5],
-        "histogram": lambda i: torch.histc(flat[i].float(), 256, 0, 1),
+        "select_if": lambda i: flat[i][flat[i] > 0],
+        "histogram": lambda i: torch.histc(flat[i], 256, -1, 1),
     }
     return table.get(name), sets
 
@@ -86,7 +83,8 @@ def median_us(run, sets):
 
 
 def main(path, cases):
-    with open(cases) as listed, open(path, "w") as file:
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}", file=sys.stderr)
+    with open(cases) as listed, open(path, "w") as file, torch.inference_mode():
         for line in listed:
             name, dtype, rows, columns = line.split()
             try:
@@ -94,13 +92,14 @@ def main(path, cases):
                 if run is None:
                     continue
                 us = median_us(run, sets)
-            except (RuntimeError, KeyError) as error:
-                print(f"{name} {dtype} {rows} x {columns}: {error}", file=sys.stderr)
+            except Exception as error:  # One operation that fails leaves the others their times.
+                print(f"{name} {dtype} {rows} x {columns}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
+            finally:
+                run = None
+                torch.cuda.empty_cache()
             file.write(f"{name}\t{dtype}\t{rows}\t{columns}\t{us:.3f}\n")
             file.flush()
-            del run
-            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ pub struct PtxBuilder {
     path: PathBuf,
     archs: Vec<Arch>,
     features: Vec<String>,
+    default_features: bool,
     cfgs: Vec<String>,
     alloc: bool,
     one_module: bool,
@@ -119,6 +120,7 @@ impl PtxBuilder {
             path: path.into(),
             archs: vec![Arch::SM_80, Arch::SM_90A],
             features: Vec::new(),
+            default_features: true,
             cfgs: Vec::new(),
             alloc: false,
             one_module: false,
@@ -132,6 +134,12 @@ impl PtxBuilder {
     /// The architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
     pub fn archs(mut self, archs: impl IntoIterator<Item = Arch>) -> PtxBuilder {
         self.archs = archs.into_iter().collect();
+        self
+    }
+
+    /// Turns off the default features of the kernel crate: it has those that [`feature`](Self::feature) turns on.
+    pub fn no_default_features(mut self) -> PtxBuilder {
+        self.default_features = false;
         self
     }
 
@@ -326,6 +334,7 @@ impl PtxBuilder {
             crate_dir,
             target_dir: gpu_target,
             features: &self.features,
+            default_features: self.default_features,
             cfgs: &self.cfgs,
             alloc: self.alloc,
             jump_threading: self.jump_threading,
@@ -416,6 +425,7 @@ impl PtxBuilder {
         let library = library.map(|(_, library)| library);
         let kernels = crate::report::kernels(&linked.kernels, &parts, &modules);
         crate::report::check_panics(&linked.kernels, &kernels)?;
+        crate::report::check_wgmma(&modules)?;
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let code = image::Code {
             parts: &parts,

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::Arch;
 use crate::error::Error;
-use crate::link::{self, Linked, Reporters};
+use crate::link::{self, INLINED, Linked, Reporters};
+use crate::narrow;
 use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
@@ -29,6 +31,10 @@ pub struct Module {
     pub resources: Vec<(String, Resources)>,
     /// The symbols of the kernels whose stack is not known.
     pub unknown_stacks: Vec<String>,
+    /// The symbols of the kernels that multiply matrices by `wgmma`.
+    pub wgmma: Vec<String>,
+    /// Why ptxas serialised `wgmma`: see [`ptxas::Report::serialised`].
+    pub serialised: Vec<(String, String)>,
     /// The panics that are left in each kernel, by symbol.
     pub panics: Vec<(String, Vec<PanicPath>)>,
 }
@@ -61,43 +67,43 @@ pub struct Job<'a> {
 }
 
 /// Optimises the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). `None` when it has none.
-pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>, Error> {
+/// `bitcode` has the part's kernels, and all that these need.
+fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Option<Module>, Error> {
     let Job { llvm, cuda, linked, options, work, out } = *job;
     let name = &part.stem;
     let input = format!("{name} for {arch}");
     let cpu = [format!("-mcpu={arch}"), format!("-mattr=+ptx{}", arch.ptx())];
-    let kernels: Vec<&Kernel> = linked
-        .kernels
-        .iter()
-        .filter(|kernel| kernel.min_arch <= arch.capability() && part.has(kernel))
-        .collect();
+    let kernels: Vec<&Kernel> =
+        linked.kernels.iter().filter(|kernel| kernel.is_in(arch) && part.has(kernel)).collect();
     if kernels.is_empty() {
         return Ok(None);
     }
 
-    let optimise = |reporters: Reporters| {
+    let optimise = |reporters: Reporters, kernels: &[&Kernel]| {
         let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
         link::write_public(&public, kernels.iter().copied(), &linked.visible, reporters)?;
         let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
         let mut command = Command::new(llvm.tool("opt"));
         command.args(&cpu).args(UNROLLING);
         match reporters {
-            Reporters::Private => command.args(["-strip-debug", "-passes=internalize,globaldce,default<O3>"]),
+            Reporters::Private => command
+                .args(["-strip-debug", &format!("-passes=internalize,globaldce,{INLINED},default<O3>")]),
             Reporters::Public => {
                 command.args(linked.diverging.iter().map(|name| format!("-force-attribute={name}:nomerge")));
-                command.arg("-passes=internalize,globaldce,forceattrs,default<O3>")
+                command.arg(format!("-passes=internalize,globaldce,{INLINED},forceattrs,default<O3>"))
             }
         };
         command.args(["-S", "-o"]).arg(&optimised);
-        tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
+        tools::run(command.arg(link::public_list(&public)).arg(bitcode), &input)?;
         let ir = link::read(&optimised)?;
         Ok::<_, Error>((optimised, ir))
     };
-    let (optimised, ir) = optimise(Reporters::Private)?;
+    let (optimised, ir) = optimise(Reporters::Private, &kernels)?;
     let mut panics = Vec::new();
-    if panic_paths::has_reporters(&ir) {
-        let (_, ir) = optimise(Reporters::Public)?;
-        panics = panic_paths::find(&ir, kernels.iter().map(|kernel| &*kernel.symbol));
+    let reporting = panic_paths::reporting(&ir, &kernels);
+    if !reporting.is_empty() {
+        let (_, ir) = optimise(Reporters::Public, &reporting)?;
+        panics = panic_paths::find(&ir, reporting.iter().map(|kernel| &*kernel.symbol));
     }
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
@@ -105,7 +111,8 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
     command.args(&cpu).args(["-O3", "-o"]).arg(&ptx);
     command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
     tools::run(command.arg(&optimised), &input)?;
-    let text = link::read(&ptx)?;
+    let text = narrow::store_whole_registers(&link::read(&ptx)?);
+    link::write(&ptx, &text)?;
     crate::externs::check(&text, linked)?;
     let read = Ptx::read(&text);
     read.check_parameters(&linked.kernels)?;
@@ -117,12 +124,15 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         cubin: None,
         unknown_stacks: unknown.map(|kernel| kernel.symbol.clone()).collect(),
         kernels: kernels.iter().map(|kernel| kernel.symbol.clone()).collect(),
+        wgmma: kernels.iter().filter(|k| read.has_wgmma(&k.symbol)).map(|k| k.symbol.clone()).collect(),
+        serialised: Vec::new(),
         resources: Vec::new(),
         panics,
     };
     if let Some(ptxas) = &cuda.ptxas {
         let cubin = out.join(format!("{name}.{arch}.cubin"));
-        module.resources = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
+        let report = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
+        (module.resources, module.serialised) = (report.kernels, report.serialised);
         if arch.has_cubin() {
             module.cubin = Some(cubin);
         } else if cubin.exists() {
@@ -132,30 +142,55 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
     Ok(Some(module))
 }
 
-/// Generates all parts for all architectures, on one thread per core: [`Module`]s by part.
+/// Generates all parts for all architectures: [`Module`]s by part.
 pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec<Vec<Module>>, Error> {
-    let all: Vec<(usize, Arch)> =
-        (0..parts.len()).flat_map(|part| archs.iter().map(move |&arch| (part, arch))).collect();
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let work = || {
+    let split: Vec<(u64, PathBuf)> = in_parallel(parts, |part| {
+        let bitcode = job.work.join(format!("{}.bc", part.stem));
+        let kernels = job.linked.kernels.iter().filter(|kernel| part.has(kernel));
+        link::take_part(job.llvm, job.linked, kernels, &bitcode)?;
+        let about = std::fs::metadata(&bitcode).map_err(Error::io("cannot read", &bitcode))?;
+        Ok((about.len(), bitcode))
+    })?;
+    let mut all: Vec<(usize, usize)> =
+        (0..parts.len()).flat_map(|part| (0..archs.len()).map(move |arch| (part, arch))).collect();
+    // The largest first, or the last would be done while other cores have nothing to do.
+    all.sort_by_key(|&(part, _)| std::cmp::Reverse(split[part].0));
+    let mut done = in_parallel(&all, |&(part, arch)| {
+        let module = generate(job, archs[arch], &parts[part], &split[part].1)?;
+        Ok((part, arch, module))
+    })?;
+    done.sort_by_key(|&(part, arch, _)| (part, arch));
+    let mut modules = vec![Vec::new(); parts.len()];
+    done.into_iter().for_each(|(part, _, module)| modules[part].extend(module));
+    Ok(modules)
+}
+
+/// What `work` makes of each item, on one thread per core, in the order of the items.
+pub(crate) fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let next = AtomicUsize::new(0);
+    let run = || {
         let mut done = Vec::new();
         loop {
-            let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(&(part, arch)) = all.get(index) else { return Ok(done) };
-            done.extend(generate(job, arch, &parts[part])?.map(|module| (index, part, module)));
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return Ok(done) };
+            done.push((index, work(item)?));
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
-    let mut done = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<_>, Error>>| {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let done: Vec<Result<Vec<(usize, R)>, Error>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
-    })?
-    .concat();
-    done.sort_by_key(|(index, ..)| *index);
-    let mut modules = vec![Vec::new(); parts.len()];
-    done.into_iter().for_each(|(_, part, module)| modules[part].push(module));
-    Ok(modules)
+        threads.into_iter().map(join).collect()
+    });
+    let mut results = Vec::new();
+    for of_thread in done {
+        results.extend(of_thread?);
+    }
+    results.sort_by_key(|(index, _)| *index);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }

@@ -31,6 +31,8 @@ pub struct Request<'a> {
     pub target_dir: &'a Path,
     /// Cargo features of the kernel crate.
     pub features: &'a [String],
+    /// Whether its default features are on.
+    pub default_features: bool,
     /// Values of `--cfg` for the kernel crate.
     pub cfgs: &'a [String],
     /// Whether `alloc` is compiled besides `core`.
@@ -98,6 +100,9 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
         .arg(&manifest)
         .arg("--target-dir")
         .arg(request.target_dir);
+    if !request.default_features {
+        command.arg("--no-default-features");
+    }
     if !request.features.is_empty() {
         command.arg("--features").arg(request.features.join(","));
     }

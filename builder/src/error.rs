@@ -121,6 +121,13 @@ pub enum Error {
         panics: Vec<String>,
     },
 
+    /// A kernel's `wgmma` would run one after the other, or its registers are spilled.
+    #[error("the tensor cores would wait in {}:{}", if kernels.len() == 1 { "a kernel" } else { "kernels" }, list(kernels))]
+    Wgmma {
+        /// One item each: kernel, architecture, cause and remedy.
+        kernels: Vec<String>,
+    },
+
     /// libdevice is needed and missing.
     #[error(
         "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}"

@@ -37,7 +37,7 @@ pub fn ptx(bytes: &[u8]) {
     }
     let _ = (ptx.check_parameters(&[kernel]), ptx.has_unknown_stack("k"));
     assert!(externs::missing(text).len() <= text.lines().count());
-    assert!(ptxas::parse(text).len() <= text.lines().count());
+    assert!(ptxas::parse(text).kernels.len() <= text.lines().count());
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::arch::Arch;
-use crate::codegen::Module;
+use crate::codegen::{self, Module};
 use crate::error::Error;
 use crate::packages::Package;
 use crate::parts::Part;
@@ -70,25 +70,35 @@ pub fn with_code(
         package.version,
         of_compilers(compilers)
     );
-    for (part, modules) in code.parts.iter().zip(code.modules) {
+    let forms: Vec<(usize, Form<'_>)> = code
+        .modules
+        .iter()
+        .enumerate()
+        .flat_map(|(part, modules)| forms(modules).into_iter().map(move |form| (part, form)))
+        .collect();
+    let packed = codegen::in_parallel(&forms, |(_, form)| {
+        let path = form.cubin.unwrap_or(form.ptx);
+        let bytes = read(path)?;
+        Ok((hash(&bytes), pack(&bytes, path, out)?))
+    })?;
+    let mut packed = forms.into_iter().zip(packed).peekable();
+    for (number, part) in code.parts.iter().enumerate() {
         let _ = writeln!(
             text,
             "        ImagePart {{ name: {:?}, is_linked: {}, forms: &[",
             part.name, part.is_linked
         );
-        for form in forms(modules) {
-            let (bytes, kind) = match form.cubin {
-                Some(cubin) => (read(cubin)?, format!("CodeKind::Cubin({:?})", code.ptxas)),
-                None => (read(form.ptx)?, format!("CodeKind::Ptx({})", form.arch.ptx())),
+        while let Some(((_, form), (hash, (packed, file)))) = packed.next_if(|((of, _), _)| *of == number) {
+            let kind = match form.cubin {
+                Some(_) => format!("CodeKind::Cubin({:?})", code.ptxas),
+                None => format!("CodeKind::Ptx({})", form.arch.ptx()),
             };
-            let (packed, file) = pack(&bytes, form.cubin.unwrap_or(form.ptx), out)?;
             files.push(file);
             let _ = writeln!(
                 text,
-                "            CodeForm {{ arch: {}, is_arch_specific: {}, kind: {kind}, hash: {:#x}, code: {packed} }},",
+                "            CodeForm {{ arch: {}, is_arch_specific: {}, kind: {kind}, hash: {hash:#x}, code: {packed} }},",
                 form.arch.capability(),
                 form.arch.is_specific(),
-                hash(&bytes)
             );
         }
         text.push_str("        ] },\n");
@@ -246,6 +256,8 @@ mod tests {
             ptx: format!("/out/k.{arch}.ptx").into(),
             cubin: cubin.then(|| format!("/out/k.{arch}.cubin").into()),
             kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
+            wgmma: Vec::new(),
+            serialised: Vec::new(),
             resources: Vec::new(),
             unknown_stacks: Vec::new(),
             panics: Vec::new(),

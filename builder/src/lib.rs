@@ -47,6 +47,7 @@ pub mod fuzzed;
 mod image;
 mod line_table;
 mod link;
+mod narrow;
 mod packages;
 mod panic_paths;
 mod parts;

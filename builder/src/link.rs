@@ -16,12 +16,15 @@ use crate::tools;
 /// The one symbol besides the kernels that the host looks up.
 pub const MAILBOX: &str = "__warpsmith_mailbox";
 
+/// The passes that inline what is marked so, and remove what is unused then.
+pub const INLINED: &str = "always-inline,function(sroa,early-cse),globaldce";
+
 /// The module that the architectures start from.
 #[derive(Debug)]
 pub struct Linked {
     /// Its bitcode.
     pub bitcode: PathBuf,
-    /// The text of the reduced module before libdevice was linked, for look-ups of callers.
+    /// The text of the reduced module before libdevice was linked, without lines, for look-ups of callers.
     pub reachable: PathBuf,
     /// The functions that do not return, which panics go through.
     pub diverging: Vec<String>,
@@ -29,6 +32,9 @@ pub struct Linked {
     pub kernels: Vec<Kernel>,
     /// The statics that the host reaches by their names.
     pub visible: Vec<String>,
+    /// Declarations of these and of the mailbox, and the target; and their addresses. What a module begins with that a part's
+    /// kernels are taken into.
+    pub declarations: (String, String),
     /// Those that need NVIDIA's device runtime.
     pub device_runtime: DeviceRuntime,
 }
@@ -76,40 +82,97 @@ pub fn link(
     let rewritten_file = work.join("rewritten.ll");
     write(&rewritten_file, &rewritten.ir)?;
 
+    let reduced = work.join("reachable.bc");
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
     write_public(&public, &rewritten.kernels, &rewritten.visible, Reporters::Public)?;
     let mut command = Command::new(llvm.tool("opt"));
-    command
-        .args(["-passes=internalize,globaldce,always-inline,function(sroa,early-cse),globaldce", "-S", "-o"])
-        .arg(&reachable)
-        .arg(public_list(&public));
+    // Parts are inlined at the same time, later. Without libdevice what is left of it after that decides.
+    let passes = match cuda.libdevice {
+        Some(_) => "-passes=internalize,globaldce".to_owned(),
+        None => format!("-passes=internalize,globaldce,{INLINED}"),
+    };
+    command.args([&passes, "-o"]).arg(&reduced).arg(public_list(&public));
     tools::run(command.arg(&rewritten_file), package)?;
 
     let bitcode = work.join("module.bc");
-    let mut command = Command::new(llvm.tool("llvm-link"));
-    command
-        .args(["--only-needed", "--internalize", "--suppress-warnings", "-o"])
-        .arg(&bitcode)
-        .arg(&reachable);
+    // Of libdevice nothing is taken that is not needed.
+    let mut link = Command::new(llvm.tool("llvm-link"));
+    link.args(["--only-needed", "--internalize", "--suppress-warnings", "-o"]).arg(&bitcode).arg(&reduced);
+    link.args(&cuda.libdevice);
+    let mut disassemble = Command::new(llvm.tool("opt"));
+    disassemble
+        .args(["-passes=strip-dead-debug-info", "-strip-debug", "-S", "-o"])
+        .arg(&reachable)
+        .arg(&reduced);
+    std::thread::scope(|scope| {
+        let linked = scope.spawn(|| tools::run(&mut link, package));
+        tools::run(&mut disassemble, package)?;
+        linked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
     let ir = read(&reachable)?;
-    if let Some(function) = first_libdevice_function(&ir) {
-        match &cuda.libdevice {
-            Some(libdevice) => {
-                command.arg(libdevice);
-            }
-            None => return Err(no_libdevice(&function, &reachable, &rewritten.kernels, cuda)?),
-        }
+    if cuda.libdevice.is_none()
+        && let Some(function) = first_libdevice_function(&ir)
+    {
+        return Err(no_libdevice(&function, &reachable, &rewritten.kernels, cuda)?);
     }
     let device_runtime = DeviceRuntime::of(&ir, &rewritten.kernels);
     if let (Some((kernel, function)), None) = (&device_runtime.first, &cuda.cudadevrt) {
         let (kernel, function) = (kernel.clone(), function.clone());
         return Err(Error::NoDeviceRuntime { kernel, function, how: how_to_install(&reachable, cuda) });
     }
-    tools::run(&mut command, package)?;
     let diverging = panic_paths::diverging(&ir);
     let Rewritten { kernels, visible, .. } = rewritten;
-    Ok(Linked { bitcode, reachable, diverging, kernels, visible, device_runtime })
+    let declarations = declarations(&ir, &visible);
+    Ok(Linked { bitcode, reachable, diverging, kernels, visible, declarations, device_runtime })
+}
+
+/// The target of the module `ir`, and declarations of the mailbox and of `statics`; and their addresses.
+fn declarations(ir: &str, statics: &[String]) -> (String, String) {
+    let mut text: String =
+        ir.lines().filter(|line| line.starts_with("target ")).flat_map(|line| [line, "\n"]).collect();
+    let mut names = String::new();
+    for line in ir.lines().filter_map(|line| line.strip_prefix('@')) {
+        let Some((name, rest)) = rewrite::text::symbol(line) else { continue };
+        if name != MAILBOX && !statics.iter().any(|known| known == name) {
+            continue;
+        }
+        let space = rest.split(" global ").next().and_then(|before| before.split("addrspace(").nth(1));
+        let space = space.and_then(|rest| rest.split(')').next()).unwrap_or("0");
+        // Of what type it is the definition says.
+        text.push_str(&format!("@{name} = external addrspace({space}) global i8\n"));
+        names.push_str(&match space {
+            "0" => format!("ptr @{name}, "),
+            _ => format!("ptr addrspacecast (ptr addrspace({space}) @{name} to ptr), "),
+        });
+    }
+    (text, names)
+}
+
+/// Writes to `to` the functions of the module that `kernels` need, and the statics that the host reaches: what the tools do
+/// with a part then takes time for the part, not for the whole module.
+pub fn take_part<'a>(
+    llvm: &LlvmTools,
+    linked: &Linked,
+    kernels: impl IntoIterator<Item = &'a Kernel>,
+    to: &Path,
+) -> Result<(), Error> {
+    let (mut roots, mut names) = linked.declarations.clone();
+    let mut count = names.matches(", ").count();
+    for kernel in kernels {
+        roots.push_str(&format!("declare ptx_kernel void @{}()\n", kernel.symbol));
+        names.push_str(&format!("ptr @{}, ", kernel.symbol));
+        count += 1;
+    }
+    // Only what is used is linked. Nothing uses this, so that the first pass removes it.
+    let names = names.trim_end_matches(", ");
+    roots.push_str(&format!("@__warpsmith_wanted = constant [{count} x ptr] [{names}]\n"));
+    let wanted = to.with_extension("wanted.ll");
+    write(&wanted, &roots)?;
+    let mut command = Command::new(llvm.tool("llvm-link"));
+    command.args(["--only-needed", "--suppress-warnings", "-o"]).arg(to).arg(&wanted).arg(&linked.bitcode);
+    tools::run(&mut command, &to.display().to_string())?;
+    Ok(())
 }
 
 /// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.

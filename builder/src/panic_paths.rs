@@ -8,16 +8,17 @@
 //! The calls that lead there are found in the line table (`line_table`), since most were inlined, and in the functions on
 //! the way that were not.
 //!
-//! LLVM moves a location that is the only one into the reporter, where it is lost, and joins panics of several places. So a
-//! module in which panics are left is optimised once more, with reporters that other modules could call and calls of them
+//! LLVM moves a location that is the only one into the reporter, where it is lost, and joins panics of several places. So the
+//! kernels in which panics are left are optimised once more, with reporters that other modules could call and calls of them
 //! that stay apart, and this looks at that.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::callers::Callers;
 use crate::line_table::{CallSite, LineTable};
-use crate::rewrite::{REPORTERS, text};
+use crate::rewrite::{Kernel, REPORTERS, text};
 
 /// Of a panic that more chains of calls lead to than these, the others are left out.
 const MAX_CHAINS: usize = 16;
@@ -54,10 +55,17 @@ const ARGUMENTS: [(&str, usize, Result<usize, &str>); 3] = [
     ("__warpsmith_panic_str", 2, Ok(0)),
 ];
 
-/// Whether a panic is left in the optimised module `ir`.
-pub fn has_reporters(ir: &str) -> bool {
-    let mut functions = ir.lines().filter(|line| line.starts_with("define ")).filter_map(text::function);
-    functions.any(|(name, _)| is_reporter(name))
+/// Those of `kernels` in which a panic is left in the optimised module `ir`.
+pub fn reporting<'k>(ir: &str, kernels: &[&'k Kernel]) -> Vec<&'k Kernel> {
+    let functions = ir.lines().filter(|line| line.starts_with("define ")).filter_map(text::function);
+    let reporters: Vec<&str> = functions.map(|(name, _)| name).filter(|name| is_reporter(name)).collect();
+    if reporters.is_empty() {
+        return Vec::new();
+    }
+    let callers = Callers::of(ir);
+    let reaching: HashSet<&str> =
+        reporters.into_iter().flat_map(|reporter| callers.reaching(reporter)).collect();
+    kernels.iter().copied().filter(|kernel| reaching.contains(&*kernel.symbol)).collect()
 }
 
 /// The functions of `ir` that do not return: those that panics go through.
@@ -444,7 +452,11 @@ define linkonce_odr void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) {
 
     #[test]
     fn a_module_without_panics_is_not_searched() {
-        assert!(has_reporters(IR));
-        assert!(!has_reporters("declare void @__warpsmith_panic_str()\ndefine void @k() {\n}\n"));
+        let kernel = Kernel { symbol: "k".to_owned(), ..Kernel::default() };
+        let of = |ir: &str| reporting(ir, &[&kernel]).len();
+        let call = "define void @__warpsmith_panic_str() {\n}\ndefine void @k() {\n  call void @__warpsmith_panic_str()\n}\n";
+        assert_eq!(of(call), 1);
+        assert_eq!(of(&call.replace("@k", "@other")), 0);
+        assert_eq!(of("declare void @__warpsmith_panic_str()\ndefine void @k() {\n}\n"), 0);
     }
 }

@@ -114,9 +114,13 @@ fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
         (true, module) => module.to_owned(),
         (false, module) => format!("{of}::{module}"),
     };
-    let least = archs.iter().map(|arch| arch.capability()).filter(|arch| *arch >= kernel.min_arch).min();
-    if archs.iter().any(|arch| arch.capability() < kernel.min_arch) {
-        name.push_str(&least.map_or(" of no architecture".to_owned(), |least| format!(" from sm_{least}")));
+    let (having, lacking): (Vec<&Arch>, Vec<&Arch>) = archs.iter().partition(|arch| kernel.is_in(**arch));
+    if !lacking.is_empty() {
+        name.push_str(&match having.iter().min() {
+            None => " of no architecture".to_owned(),
+            Some(arch) if kernel.is_arch_specific => format!(" for {arch}"),
+            Some(least) => format!(" from sm_{}", least.capability()),
+        });
     }
     name
 }
@@ -161,13 +165,23 @@ mod tests {
             kernel("b", "my_kernels::copy", 0),
             kernel("c", "my_kernels::random::uniform", 80),
             kernel("d", "my_kernels::random", 90),
+            Kernel { is_arch_specific: true, ..kernel("h", "my_kernels::random", 90) },
+            Kernel { is_arch_specific: true, ..kernel("i", "my_kernels::random", 100) },
             kernel("e", "other::copy", 0),
             kernel("f", "my_kernels::copy", 0),
             Kernel { symbol: "g".to_owned(), ..Kernel::default() },
         ];
         assert_eq!(
             divided("", &kernels),
-            ["my_kernels: a g", "copy: b f", "random: c", "random from sm_90: d", "other::copy: e"]
+            [
+                "my_kernels: a g",
+                "copy: b f",
+                "random: c",
+                "random from sm_90: d",
+                "random for sm_90a: h",
+                "random of no architecture: i",
+                "other::copy: e"
+            ]
         );
     }
 

@@ -14,6 +14,8 @@ struct Function<'a> {
     calls: Vec<&'a str>,
     /// Whether it calls through a pointer.
     is_indirect: bool,
+    /// Whether it multiplies matrices by `wgmma`.
+    has_wgmma: bool,
 }
 
 /// Size and alignment in bytes of what a launch passes.
@@ -48,6 +50,8 @@ impl<'a> Ptx<'a> {
                     function.params.extend(param_of(param));
                 }
                 in_header = !line.starts_with('{') && !line.starts_with(';');
+            } else if line.contains("wgmma.mma_async") {
+                function.has_wgmma = true;
             } else if let Some(callee) = callee(line) {
                 match callee.starts_with('%') {
                     true => function.is_indirect = true,
@@ -65,6 +69,11 @@ impl<'a> Ptx<'a> {
                 function.is_indirect || self.reached(function.calls.iter().copied()).contains(name)
             })
         })
+    }
+
+    /// Whether a kernel multiplies matrices by `wgmma`, itself or in a function that it calls.
+    pub fn has_wgmma(&self, kernel: &str) -> bool {
+        self.reached([kernel]).into_iter().any(|name| self.functions.get(name).is_some_and(|f| f.has_wgmma))
     }
 
     /// These functions and all that they call.
@@ -182,6 +191,7 @@ fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)>
         (one, None) => {
             let is_pointer = is(ParamKind::Pointer) || is(ParamKind::PointerMut);
             let name = match (is(ParamKind::Shared), is_pointer) {
+                _ if is(ParamKind::TensorMap) => format!("parameter {index}, a tensor map,"),
                 (true, _) => format!("the length of parameter {index}, a shared array,"),
                 (_, true) => format!("parameter {index}, a pointer,"),
                 (_, false) => format!("parameter {index}, a value,"),

@@ -23,6 +23,16 @@ pub struct Resources {
     pub spill_bytes: u32,
 }
 
+/// The report of ptxas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The resources of each kernel, by symbol.
+    pub kernels: Vec<(String, Resources)>,
+    /// Why ptxas serialised the `wgmma` of a kernel, or ignored an instruction of its warp groups: its messages C7508 to
+    /// C7520, each with the symbol of the kernel, or nothing where the message does not name one.
+    pub serialised: Vec<(String, String)>,
+}
+
 /// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked. PTX for an architecture that is too old for this
 /// ptxas is not assembled: nothing is known of its kernels then.
 pub fn assemble(
@@ -31,7 +41,7 @@ pub fn assemble(
     is_linked: bool,
     ptx: &Path,
     cubin: &Path,
-) -> Result<Vec<(String, Resources)>, Error> {
+) -> Result<Report, Error> {
     let mut command = Command::new(&ptxas.path);
     command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
     if is_linked {
@@ -41,7 +51,7 @@ pub fn assemble(
         Err(Error::Tool { message, .. })
             if message.contains("is not defined for option 'gpu-name'") && !arch.has_cubin() =>
         {
-            return Ok(Vec::new());
+            return Ok(Report::default());
         }
         outputs => outputs?,
     };
@@ -49,12 +59,17 @@ pub fn assemble(
 }
 
 /// Reads the report of `ptxas -v`.
-pub fn parse(report: &str) -> Vec<(String, Resources)> {
+pub fn parse(report: &str) -> Report {
     let mut kernels: Vec<(String, Resources)> = Vec::new();
+    let mut serialised = Vec::new();
     // Properties of functions that are not kernels are reported too, under "Function properties for".
     let mut in_kernel = false;
     for line in report.lines() {
-        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+        if let Some(message) = serialisation(line) {
+            // The last name in quotes is the function's: the kernel's, or that of one it calls.
+            let name = message.rsplit('\'').nth(1).unwrap_or_default();
+            serialised.push((name.to_owned(), message.to_owned()));
+        } else if let Some((_, rest)) = line.split_once("Compiling entry function '") {
             let name = rest.split('\'').next().unwrap_or_default();
             kernels.push((name.to_owned(), Resources::default()));
         } else if let Some((_, name)) = line.split_once("Function properties for ") {
@@ -71,7 +86,14 @@ pub fn parse(report: &str) -> Vec<(String, Resources)> {
             }
         }
     }
-    kernels
+    Report { kernels, serialised }
+}
+
+/// The message of a line `ptxas info : (C7510) Potential Performance Loss: …`, with its number, C7508 to C7520.
+fn serialisation(line: &str) -> Option<&str> {
+    let at = line.find("(C75")?;
+    let number: u32 = line[at + 2..].split(')').next()?.parse().ok()?;
+    (7508..=7520).contains(&number).then(|| line[at..].trim_end())
 }
 
 /// The number that ends where `unit` begins; 0 when there is none.
@@ -109,7 +131,7 @@ ptxas info    : Used 8 registers, used 0 barriers
             spill_bytes: 20,
         };
         let copy = Resources { registers: 8, ..Resources::default() };
-        assert_eq!(parse(report), [("sum".to_owned(), sum), ("copy".to_owned(), copy)]);
-        assert!(parse("").is_empty());
+        assert_eq!(parse(report).kernels, [("sum".to_owned(), sum), ("copy".to_owned(), copy)]);
+        assert_eq!(parse(""), Report::default());
     }
 }

@@ -94,6 +94,58 @@ pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), 
     if panics.is_empty() { Ok(()) } else { Err(Error::Panics { panics }) }
 }
 
+/// Fails if ptxas cannot run the `wgmma` of a kernel asynchronously, or stores registers of such a kernel in memory: it
+/// works then, at a fraction of its speed, and nothing else says so.
+pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
+    let mut kernels = Vec::new();
+    for module in modules.iter().flatten() {
+        let of = |symbol: &String| format!("`{symbol}` for {}", module.arch);
+        for symbol in &module.wgmma {
+            let panics = module.panics.iter().filter(|(kernel, _)| kernel == symbol);
+            let panics = panics.flat_map(|(_, panics)| panics);
+            kernels.extend(panics.map(|panic| format!("{} can panic, which is a call: {panic}", of(symbol))));
+            let resources = module.resources.iter().find(|(kernel, _)| kernel == symbol);
+            if let Some((_, r)) = resources.filter(|(_, r)| r.spill_bytes > 0 || r.stack_bytes > 0) {
+                kernels.push(format!(
+                    "{} spills {} bytes of registers and has {} bytes of stack: keep fewer accumulators (192 of `f32` a \
+                     thread are the most with three warp groups), index them by constants, and state the block's size",
+                    of(symbol),
+                    r.spill_bytes,
+                    r.stack_bytes
+                ));
+            }
+        }
+        for (function, message) in &module.serialised {
+            let kernel = match module.wgmma.contains(function) {
+                true => of(function),
+                false => format!("one of `{}` for {}", module.wgmma.join("`, `"), module.arch),
+            };
+            kernels.push(format!("{kernel}: {message}\n    {}", remedy(message)));
+        }
+    }
+    if kernels.is_empty() { Ok(()) } else { Err(Error::Wgmma { kernels }) }
+}
+
+/// What to do about a message of ptxas.
+fn remedy(message: &str) -> &'static str {
+    match message {
+        m if m.contains("setmaxnreg") => {
+            "state the block's size: `#[kernel(block(384))]` or `launch_bounds(384, 1)`"
+        }
+        m if m.contains("function boundary") || m.contains("Extern calls") => {
+            "a call is left: mark what the kernel calls #[inline(always)], print nothing, and rule panics out \
+             (index with `get`, divide by a constant or a `NonZero`)"
+        }
+        m if m.contains("insufficient register") => {
+            "keep fewer accumulators, or more threads: 192 of `f32` a thread are the most with three warp groups"
+        }
+        m if m.contains("divergent") => {
+            "branch on values that are the same in the warp: pass indices of warps through `warp::shuffle`"
+        }
+        _ => "touch accumulators and fragments only before the first product of a batch and after its wait",
+    }
+}
+
 /// One warning for each kernel that spills or has a stack, or one of unknown size without asking for any, and is not
 /// allowed to by its symbol's start.
 pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<String> {

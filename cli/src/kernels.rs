@@ -35,6 +35,7 @@ struct Instance {
     /// The block and cluster that every launch must have.
     required: (Option<[u32; 3]>, Option<[u32; 3]>),
     min_arch: u32,
+    is_arch_specific: bool,
     /// Bytes that its parameters take of a block's shared memory, whatever the launch.
     static_shared: u32,
     /// Its arrays in shared memory whose lengths come with the launch.
@@ -113,6 +114,7 @@ fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance
             max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
             required: (spec.block, spec.cluster),
             min_arch: spec.min_arch,
+            is_arch_specific: spec.is_arch_specific,
             static_shared: spec.static_shared,
             dynamic_shared: spec.params.iter().filter(|param| param.kind == ParamKind::Shared).collect(),
             resources: resources.get(spec.symbol).copied(),
@@ -272,7 +274,8 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         parameters.push(format!("clusters of {}", sides(cluster)));
     }
     if first.min_arch > 0 {
-        parameters.push(format!("sm_{} and up", first.min_arch));
+        let which = if first.is_arch_specific { "a alone" } else { " and up" };
+        parameters.push(format!("sm_{}{which}", first.min_arch));
     }
     let known: Vec<KernelResources> = group.iter().filter_map(|i| i.resources).collect();
     let figure = |of: fn(&KernelResources) -> u32, worth_a_look: bool| match range(known.iter().map(of)) {
@@ -370,6 +373,7 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "block": i.required.0,
                 "cluster": i.required.1,
                 "min_arch": i.min_arch,
+                "arch_specific": i.is_arch_specific,
                 "registers": r.map(|r| r.registers),
                 "static_shared": i.static_shared(),
                 "dynamic_shared": i.dynamic_shared.iter().map(array_json).collect::<Vec<_>>(),
@@ -436,6 +440,7 @@ mod tests {
             max_block: 256,
             required: (None, None),
             min_arch: 0,
+            is_arch_specific: false,
             static_shared: 512,
             dynamic_shared: Vec::new(),
             resources: None,
@@ -481,6 +486,7 @@ mod tests {
             max_block: 256,
             required: (None, None),
             min_arch: 0,
+            is_arch_specific: false,
             static_shared: 512,
             dynamic_shared,
             resources: None,

@@ -10,6 +10,7 @@ use crate::barrier::Barrier;
 use crate::fault::Places;
 use crate::launch::Grid;
 use crate::order::{Random, Unstarted};
+use crate::parts::PartBarriers;
 use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
@@ -20,6 +21,7 @@ pub(crate) struct Block {
     pub number: u32,
     pub barrier: Barrier,
     pub arrays: ArrayBarriers,
+    pub parts: PartBarriers,
     pub warps: Warps,
     pub shared: Shared,
     index: Cell<[u32; 3]>,
@@ -38,6 +40,7 @@ impl Block {
             number,
             barrier: Barrier::default(),
             arrays: ArrayBarriers::default(),
+            parts: PartBarriers::default(),
             warps: Warps::default(),
             shared: Shared::default(),
             index: Cell::new([0; 3]),
@@ -54,6 +57,7 @@ impl Block {
         self.alive.set(grid.threads);
         self.barrier.begin_block();
         self.arrays.begin_block();
+        self.parts.begin_block();
         self.warps.begin_block(grid.threads);
         self.shared.begin_block();
         self.arrivals.borrow_mut().clear();
@@ -125,6 +129,7 @@ impl Block {
     pub fn add_waiting(&self, grid: &Grid, places: &mut Places) {
         self.barrier.for_each_waiter(|w| places.add("sync_threads", None, w.location, w.thread));
         self.arrays.for_each_waiter(|w, operation| places.add(operation, None, w.location, w.thread));
+        self.parts.for_each_waiter(|w, operation| places.add(operation, None, w.location, w.thread));
         self.warps.for_each_waiter(grid.threads, |thread, call| {
             places.add(call.operation, Some(call.mask), call.location, thread);
         });

@@ -85,6 +85,58 @@ pub fn array_barrier(number: u32, operation: &'static str) {
     set.suspend(block, registers);
 }
 
+/// Waits until `threads` threads of the block are at barrier `number`, 1 to 15. Those that state another count are a fault.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn part_barrier(number: u32, threads: u32) {
+    const OPERATION: &str = "warp_group::sync";
+    let location = Location::caller();
+    let registers = running(OPERATION);
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
+        return;
+    }
+    match block.parts.arrive(number, threads, registers.waiter(location), &set.queue) {
+        Err(message) => set.fail_here(set.misuse(block, registers.linear.get(), message, location)),
+        Ok(is_last) => end_of_part(is_last, OPERATION, location),
+    }
+}
+
+/// Waits until the 128 threads of the calling thread's warp group are here: in a product that they make together.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn group_barrier() {
+    const OPERATION: &str = "wgmma";
+    let location = Location::caller();
+    let registers = running(OPERATION);
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
+        return;
+    }
+    end_of_part(block.parts.arrive_of_group(registers.waiter(location), &set.queue), OPERATION, location);
+}
+
+/// The calling thread has arrived at the barrier of a part of its block: waits for the others, which the last releases.
+fn end_of_part(is_last: bool, operation: &'static str, location: &'static Location<'static>) {
+    let registers = running(operation);
+    let (block, set) = (registers.block(), registers.set());
+    if is_last {
+        // It orders more than the barrier does: what other threads of the block did, too.
+        registers.with_checker(|checker| checker.block_barrier(block.number));
+        set.progress();
+        if !set.queue.draws(2) {
+            set.check_time(operation, location);
+            return;
+        }
+        set.queue.push_ready(registers.runner.get());
+    }
+    set.suspend(block, registers);
+}
+
 /// Waits until every thread of the grid is here: of a cooperative launch, or of one with a single block. A thread
 /// that has exited never comes, and is a fault.
 ///

@@ -77,6 +77,17 @@ impl BlockSet<'_> {
         }
     }
 
+    /// What copies are under way when the blocks are done: they would use memory that is gone.
+    #[inline(always)]
+    pub fn copies_left(&self) -> Result<(), Fault> {
+        match self.copies.left() {
+            None => Ok(()),
+            Some(message) => {
+                Err(Fault::Copies { kernel: self.grid.kernel.name, block: self.blocks[0].index(), message })
+            }
+        }
+    }
+
     /// The red zones of the set's shared memory, when its blocks are done: writes there are a fault.
     #[inline(always)]
     pub fn red_zones(&self) -> Result<(), Fault> {
@@ -154,6 +165,11 @@ impl BlockSet<'_> {
             self.grid_barrier.for_each_waiter(|w| {
                 if own(w.block) {
                     places.add("grid::sync", None, w.location, w.thread);
+                }
+            });
+            self.copies.for_each_waiter(|w| {
+                if own(w.block) {
+                    places.add("Barrier::wait", None, w.location, w.thread);
                 }
             });
             self.queue.for_each_spinning(|w| {

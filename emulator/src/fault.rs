@@ -106,6 +106,17 @@ pub enum Fault {
         waiting: Vec<Waiting>,
     },
 
+    /// Copies were under way when the threads of their block had exited.
+    #[error("kernel `{kernel}` ended block {} too early: {message}", Index(block))]
+    Copies {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block, or the first of those that ran at once.
+        block: [u32; 3],
+        /// Which, and what to do.
+        message: String,
+    },
+
     /// A block has overwritten bytes around its shared memory.
     #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
     RedZone {
@@ -179,6 +190,7 @@ impl Fault {
             | Fault::Deadlock { kernel, .. }
             | Fault::Livelock { kernel, .. }
             | Fault::RedZone { kernel, .. }
+            | Fault::Copies { kernel, .. }
             | Fault::Endless { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
             | Fault::Check { kernel, .. }
@@ -195,6 +207,7 @@ impl Fault {
             | Fault::Deadlock { block, .. }
             | Fault::Livelock { block, .. }
             | Fault::RedZone { block, .. }
+            | Fault::Copies { block, .. }
             | Fault::Endless { block, .. }
             | Fault::OutOfStacks { block, .. }
             | Fault::OutOfShadow { block, .. } => Some(*block),
@@ -226,6 +239,7 @@ impl Fault {
         match self {
             Fault::Panic { message, .. }
             | Fault::Collective { message, .. }
+            | Fault::Copies { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
             Fault::Endless { thread, at, seconds, waiting, .. } => {
                 format!("not ended after {seconds} s{}{}", RunsAt(thread, at), Lines(waiting))

@@ -24,7 +24,9 @@
 //! | `registers` | the identity of the running thread, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel queries them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | `arrays`, `barrier`, `cluster`, `warp` | which threads have arrived |
+//! | [`copies`] | copies of tensors, and the barriers that wait for them |
+//! | `under_way` | the state of these |
+//! | `arrays`, `barrier`, `cluster`, `parts`, `warp` | which threads have arrived |
 //! | `wait` | which threads wait, which can continue |
 //! | `watch` | the limit on the time of a block |
 //! | [`dynamic`] | kernels launched by kernels |
@@ -44,6 +46,7 @@ mod block;
 pub mod check;
 mod cluster;
 pub mod collective;
+pub mod copies;
 mod diagnosis;
 pub mod dynamic;
 pub mod fault;
@@ -52,6 +55,7 @@ pub mod launch;
 mod order;
 pub mod output;
 mod panics;
+mod parts;
 pub mod redzone;
 mod registers;
 mod runner;
@@ -60,6 +64,7 @@ mod set;
 pub mod settings;
 pub mod shared;
 pub mod thread;
+mod under_way;
 mod wait;
 mod warp;
 mod watch;

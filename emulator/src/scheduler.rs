@@ -49,7 +49,8 @@ pub(crate) fn run_set(
                     }
                 }
             }
-            Next::Done => return set.red_zones(),
+            Next::Again => continue,
+            Next::Done => return set.copies_left().and_then(|()| set.red_zones()),
             Next::Stuck => {
                 set.fail(set.deadlock());
                 break;

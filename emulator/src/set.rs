@@ -16,6 +16,7 @@ use crate::output::Output;
 use crate::panics::{self, Stopped};
 use crate::registers::{Registers, registers};
 use crate::runner::Progress;
+use crate::under_way::Copies;
 use crate::wait::{Queue, Waiter};
 use crate::watch::{Interrupted, SetClock};
 
@@ -30,6 +31,8 @@ pub(crate) enum Next {
     Respin(u32),
     /// Start another thread of this block on an idle runner.
     Start(usize),
+    /// Look again: a copy has arrived.
+    Again,
     /// Every thread has exited.
     Done,
     /// Every thread that has not exited waits.
@@ -45,6 +48,7 @@ pub(crate) struct BlockSet<'g> {
     pub queue: Queue,
     pub output: Output,
     pub grid_barrier: GridBarrier,
+    pub copies: Copies,
     /// One for each cluster of the set.
     pub cluster_barriers: Vec<ClusterBarrier>,
     /// Whether a thread of the set has used a cluster's barrier.
@@ -76,6 +80,7 @@ impl<'g> BlockSet<'g> {
             queue: Queue::default(),
             output: Output::default(),
             grid_barrier: GridBarrier::default(),
+            copies: Copies::default(),
             cluster_barriers: (0..grid.set_blocks / grid.cluster_blocks)
                 .map(|_| Default::default())
                 .collect(),
@@ -110,6 +115,7 @@ impl<'g> BlockSet<'g> {
             self.cluster_barriers.iter().for_each(ClusterBarrier::begin);
         }
         self.grid_barrier.begin();
+        self.copies.begin();
         for block in &self.blocks {
             let index = self.grid.block_index(linear, block.number);
             // Not the numbers that the queue draws.
@@ -361,10 +367,27 @@ impl<'g> BlockSet<'g> {
             }
             return self.next();
         }
+        if self.blocks.iter().any(|block| block.alive() != 0)
+            && let Some(is_complete) = self.copies.deliver(&self.queue, note_copy)
+        {
+            if is_complete {
+                self.phase_is_complete();
+            }
+            self.progress();
+            return Next::Again;
+        }
         match self.queue.spinning.borrow_mut().pop_front() {
             Some(waiter) => Next::Respin(waiter.runner),
             None if self.blocks.iter().all(|block| block.alive() == 0) => Next::Done,
             None => Next::Stuck,
+        }
+    }
+
+    /// A phase of a barrier of arrivals is complete. To the checker it orders more than it does: all that the threads of
+    /// each block did before and after.
+    pub fn phase_is_complete(&self) {
+        for block in &self.blocks {
+            registers().with_checker(|checker| checker.block_barrier(block.number));
         }
     }
 
@@ -397,4 +420,9 @@ impl<'g> BlockSet<'g> {
     pub fn take_fault(&self) -> Option<Fault> {
         self.fault.take()
     }
+}
+
+/// A copy that no thread makes has written these bytes.
+pub(crate) fn note_copy(start: usize, bytes: usize) {
+    registers().with_checker(|checker| checker.copied_to(start, bytes));
 }

@@ -20,7 +20,7 @@ pub const POISON: u8 = 0xa5;
 pub const STATIC_LIMIT: usize = 48 * 1024;
 
 /// Alignment of dynamic shared memory in bytes.
-pub const DYNAMIC_ALIGN: usize = 128;
+pub const DYNAMIC_ALIGN: usize = 1024;
 
 /// The block's memory for the declaration `site`: the same address for every thread of the block. `site` is the
 /// address of a static that only this declaration has; a site that requests several sizes gets memory for each.

@@ -3,16 +3,12 @@
 //! Of equal elements the first counts. A NaN counts as less (for the least) or greater (for the greatest) than
 //! every number, so that the first NaN's index comes out if there is one; +0 and -0 are equal.
 
-use core::marker::PhantomData;
-
 use gpu_std::prelude::*;
+use gpu_std::reduction::Partial;
 
-use crate::block_reduce::{Partial, Reduction, reduce};
-use crate::tile::{lanes, with_lanes};
-
-/// A candidate: its value, and its index or [`NONE`].
+/// A candidate: its value, and its index or `NONE`.
 #[derive(Clone, Copy)]
-struct Candidate<A> {
+pub struct Candidate<A> {
     value: A,
     index: u64,
 }
@@ -62,100 +58,68 @@ impl<A: Scalar> Order<A> for Greatest {
     }
 }
 
-/// Search for the first element that none beats.
-struct First<O>(PhantomData<O>);
-
 #[inline(always)]
 #[allow(clippy::eq_op)]
 fn is_nan<A: Scalar>(value: A) -> bool {
     value != value
 }
 
-impl<T: Scalar, O: Order<T::Accumulator>> Reduction<T> for First<O>
-where
-    T::Accumulator: Scalar,
-{
-    type Partial = Candidate<T::Accumulator>;
-
+impl<A: Scalar> Candidate<A> {
+    /// No element.
     #[inline(always)]
-    fn identity() -> Self::Partial {
-        Candidate { value: O::worst(), index: NONE }
+    fn none<O: Order<A>>() -> Self {
+        Self { value: O::worst(), index: NONE }
     }
+
+    /// The better of this one and an element of a higher index.
     #[inline(always)]
-    fn fold(best: Self::Partial, value: T, index: u64) -> Self::Partial {
-        let value = value.to_acc();
+    fn fold<O: Order<A>>(self, value: A, index: u64) -> Self {
         // Indices increase, so an equal value never takes over.
-        let better = O::beats(value, best.value) | (is_nan(value) & !is_nan(best.value));
-        if better { Candidate { value, index } } else { best }
+        let better = O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value));
+        if better { Self { value, index } } else { self }
     }
+
+    /// The better of two.
     #[inline(always)]
-    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial {
-        let (a_nan, b_nan) = (is_nan(a.value), is_nan(b.value));
-        let equal = (a.value == b.value) | (a_nan & b_nan);
-        let b_better = O::beats(b.value, a.value) | (b_nan & !a_nan) | (equal & (b.index < a.index));
-        if b_better { b } else { a }
+    fn better<O: Order<A>>(self, other: Self) -> Self {
+        let (a_nan, b_nan) = (is_nan(self.value), is_nan(other.value));
+        let equal = (self.value == other.value) | (a_nan & b_nan);
+        let b_better =
+            O::beats(other.value, self.value) | (b_nan & !a_nan) | (equal & (other.index < self.index));
+        if b_better { other } else { self }
+    }
+
+    /// The index. No element beat the worst value there is, so all are equal to it: the first is the answer.
+    #[inline(always)]
+    fn answer(self) -> u64 {
+        if self.index == NONE { 0 } else { self.index }
     }
 }
 
-/// The common body of the kernels below.
-///
-/// # Safety
-///
-/// That of the kernels.
-#[inline(always)]
-unsafe fn run<T, O, const ITEMS: usize, const N: usize>(input: &[T], workspace: *mut u64, result: *mut u64)
-where
-    T: Scalar,
-    T::Accumulator: Scalar,
-    O: Order<T::Accumulator>,
-{
-    // SAFETY: by this function's contract.
-    if let Some(best) = unsafe { reduce::<T, First<O>, ITEMS, N>(input, workspace) } {
-        // No element beat the worst value there is, so all are equal to it: the first is the answer.
-        let index = if best.index == NONE { 0 } else { best.index };
-        // SAFETY: only one thread gets here, and `result` is valid.
-        unsafe { result.write(index) };
-    }
+/// The index of the first least element, of the first NaN if there is one; 0 of no elements.
+#[reduction(
+    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
+    identity = Candidate::none::<Least>(),
+    fold = |best, x: T, index| best.fold::<Least>(x.to_acc(), index),
+    finish = |best| -> u64 { best.answer() }
+)]
+pub fn reduce_argmin<T: Scalar>(
+    a: Candidate<T::Accumulator>,
+    b: Candidate<T::Accumulator>,
+) -> Candidate<T::Accumulator> {
+    a.better::<Least>(b)
 }
 
-/// Writes the index of the first least element of `input` to `result`, of the first NaN if there is one; 0 of no
-/// elements.
-///
-/// # Safety
-///
-/// As for [`reduce_sum`](crate::reduce::reduce_sum()).
-#[kernel(
+/// The index of the first greatest element, of the first NaN if there is one; 0 of no elements.
+#[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
+    identity = Candidate::none::<Greatest>(),
+    fold = |best, x: T, index| best.fold::<Greatest>(x.to_acc(), index),
+    finish = |best| -> u64 { best.answer() }
 )]
-pub unsafe fn reduce_argmin<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut u64,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Least, ITEMS, N>(input, workspace, result) })
-}
-
-/// Writes the index of the first greatest element of `input` to `result`, of the first NaN if there is one; 0 of
-/// no elements.
-///
-/// # Safety
-///
-/// As for [`reduce_sum`](crate::reduce::reduce_sum()).
-#[kernel(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
-)]
-pub unsafe fn reduce_argmax<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut u64,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Greatest, ITEMS, N>(input, workspace, result) })
+pub fn reduce_argmax<T: Scalar>(
+    a: Candidate<T::Accumulator>,
+    b: Candidate<T::Accumulator>,
+) -> Candidate<T::Accumulator> {
+    a.better::<Greatest>(b)
 }

@@ -1,9 +1,7 @@
 //! `fill`: one value in every element.
 
+use gpu_std::elementwise::map;
 use gpu_std::prelude::*;
-
-use crate::map::map0;
-use crate::tile::{lanes, with_lanes};
 
 /// Sets every element of `dst` to `value`.
 ///
@@ -13,6 +11,6 @@ use crate::tile::{lanes, with_lanes};
 pub fn fill<T: Scalar, const ITEMS: usize, const VECTOR: usize>(value: T, mut dst: DisjointMut<T>) {
     let len = dst.len();
     let dst = dst.as_mut_ptr();
-    // SAFETY: valid for `len` elements; a disjoint view overlaps nothing; each element is written by one thread.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { map0::<T, ITEMS, N>(dst, len, value) })
+    // SAFETY: valid for `len` elements; a disjoint view overlaps nothing; all threads call it alike.
+    unsafe { map::<ITEMS, VECTOR, _, _>((), dst, len, |()| value) }
 }

@@ -1,4 +1,4 @@
-//! Warpsmith's kernels: copy, fill, cast, elementwise operations and full reductions.
+//! Warpsmith's kernels: copy, fill, cast, elementwise operations, full reductions, scans, compaction, histograms, sorts.
 //!
 //! The same source runs on a GPU and on the emulated device. Every kernel here
 //!
@@ -11,26 +11,84 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | [`mod@copy`] | `copy`, by element size |
+//! | [`mod@move_rows`] | `move_rows`: strided copies, gather and scatter |
+//! | [`mod@transpose`] | `transpose`, by element size |
 //! | [`mod@fill`] | `fill`, by element size |
-//! | [`mod@cast`] | `cast` between number types |
+//! | [`mod@cast`] | `cast` and `cast_to_signed` between number types, `cast_to_bool` |
+//! | [`arithmetic`] | `unary`, `binary`, `compare`, `select`, `clamp`, `lerp`; of the first three each is many operations |
 //! | [`elementwise`] | `axpy`, `add`, `mul`, `fma`, `relu`, `gelu`, `sigmoid`, `exp` |
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
+//! | [`axis_reduce`] | `sum_rows` (also of segments), `sum_columns`, and so for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
+//! | [`whole`] | `dot`, `count_if`, `vector_norm`, `variance` |
+//! | [`mod@norm`] | `norm` (layer and RMS), `norm_backward`, `norm_backward_parameters` |
+//! | [`mod@softmax`] | `softmax`, `softmax_backward` |
+//! | [`select`] | `top_k`, `sample` |
+//! | [`mod@append_rows`] | `append_rows` |
+//! | [`gated`] | `swiglu`, `rotary` |
+//! | [`index_check`] | `check_indices`, `first_bad_offset` |
+//! | [`mod@scan`], [`scan_by_key`] | `scan_sum`, `scan_min`, `scan_max`, `scan_sum_by_key` |
+//! | [`compact`] | `compact_flagged`, `compact_compared`, `compact_runs`, `run_lengths` |
+//! | [`histogram`] | `histogram_even`, `histogram_edges` |
+//! | [`sort`] | `radix_histogram`, `radix_starts`, `radix_pass`, `radix_pass_pairs`, `sort_segments` |
+//! | [`search`] | `search_sorted`, `merge_sorted` |
 //! | [`probe`] | `fma_probe`, which only computes |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
+//!
+//! The features `histogram`, `rows`, `scan` and `sort`, on by default, are families that a program can leave out.
 //!
 //! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
 #![no_std]
 #![deny(missing_docs)]
 
+use gpu_std::vectorized as tile;
+
+#[cfg(any(feature = "histogram", feature = "scan"))]
+pub mod access;
+#[cfg(feature = "rows")]
+pub mod append_rows;
 pub mod arg_reduce;
-mod block_reduce;
+pub mod arithmetic;
+#[cfg(feature = "rows")]
+pub mod axis_reduce;
 pub mod cast;
+#[cfg(feature = "scan")]
+pub mod compact;
 pub mod copy;
 pub mod elementwise;
 pub mod fill;
-mod map;
+#[cfg(feature = "rows")]
+mod folds;
+#[cfg(feature = "rows")]
+pub mod gated;
+#[cfg(feature = "histogram")]
+pub mod histogram;
+pub mod index_check;
+pub mod move_rows;
+#[cfg(feature = "rows")]
+pub mod norm;
+pub mod operand;
 pub mod probe;
+#[cfg(any(feature = "scan", feature = "sort"))]
+mod queue;
 pub mod random;
 pub mod reduce;
-mod tile;
+#[cfg(feature = "scan")]
+pub mod scan;
+#[cfg(feature = "scan")]
+pub mod scan_by_key;
+#[cfg(feature = "sort")]
+pub mod search;
+#[cfg(feature = "rows")]
+pub mod select;
+#[cfg(feature = "rows")]
+pub mod softmax;
+#[cfg(feature = "sort")]
+pub mod sort;
+#[cfg(feature = "rows")]
+pub mod teams;
+pub mod transpose;
+#[cfg(any(feature = "rows", feature = "scan", feature = "sort"))]
+pub mod twist;
+#[cfg(feature = "rows")]
+pub mod whole;

@@ -4,22 +4,12 @@
 //! the reduction accumulates in: f32 for f16 and bf16, 64-bit integers for sums and products of integers
 //! (which wrap at 64 bits), the element type otherwise.
 //!
-//! All take the same workspace: `workspace` is aligned to 16 bytes and has [`workspace_bytes`] of the grid's
-//! number of blocks. Its first 16 bytes are zero before the first use; every launch leaves them zero, so that
-//! launches on one stream can share it. Launches that may overlap must not.
+//! All take the same workspace, as [`gpu_std::reduction::workspace_bytes`] describes it.
 //!
 //! Their launch bounds ask for one block a multiprocessor at least: without that, ptxas spills registers in some
 //! of them to let one more block in.
 
 use gpu_std::prelude::*;
-
-use crate::block_reduce::{Reduction, reduce};
-use crate::tile::{lanes, with_lanes};
-
-/// Bytes of workspace that a reduction over `blocks` blocks needs.
-pub const fn workspace_bytes(blocks: usize) -> usize {
-    16 + 16 * blocks
-}
 
 /// Numbers that can be summed up and multiplied: says in which type.
 pub trait Summable: Scalar {
@@ -44,189 +34,43 @@ macro_rules! summable {
 }
 summable!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => i64, i64 => i64, u32 => u64, u64 => u64);
 
-/// Addition.
-pub(crate) struct Sum;
-
-impl<T: Summable> Reduction<T> for Sum {
-    type Partial = T::Wide;
-
-    #[inline(always)]
-    fn identity() -> T::Wide {
-        T::Wide::ZERO
-    }
-    #[inline(always)]
-    fn fold(partial: T::Wide, value: T, _: u64) -> T::Wide {
-        partial.wrapping_add(value.widen())
-    }
-    #[inline(always)]
-    fn combine(a: T::Wide, b: T::Wide) -> T::Wide {
-        a.wrapping_add(b)
-    }
-}
-
-/// Multiplication.
-struct Product;
-
-impl<T: Summable> Reduction<T> for Product {
-    type Partial = T::Wide;
-
-    #[inline(always)]
-    fn identity() -> T::Wide {
-        T::Wide::ONE
-    }
-    #[inline(always)]
-    fn fold(partial: T::Wide, value: T, _: u64) -> T::Wide {
-        partial.wrapping_mul(value.widen())
-    }
-    #[inline(always)]
-    fn combine(a: T::Wide, b: T::Wide) -> T::Wide {
-        a.wrapping_mul(b)
-    }
-}
-
-/// Minimum; NaN if there is one.
-struct Min;
-
-impl<T: Scalar> Reduction<T> for Min
-where
-    T::Accumulator: Scalar,
-{
-    type Partial = T::Accumulator;
-
-    #[inline(always)]
-    fn identity() -> T::Accumulator {
-        T::Accumulator::MIN_IDENTITY
-    }
-    #[inline(always)]
-    fn fold(partial: T::Accumulator, value: T, _: u64) -> T::Accumulator {
-        partial.min_propagate(value.to_acc())
-    }
-    #[inline(always)]
-    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
-        a.min_propagate(b)
-    }
-}
-
-/// Maximum; NaN if there is one.
-struct Max;
-
-impl<T: Scalar> Reduction<T> for Max
-where
-    T::Accumulator: Scalar,
-{
-    type Partial = T::Accumulator;
-
-    #[inline(always)]
-    fn identity() -> T::Accumulator {
-        T::Accumulator::MAX_IDENTITY
-    }
-    #[inline(always)]
-    fn fold(partial: T::Accumulator, value: T, _: u64) -> T::Accumulator {
-        partial.max_propagate(value.to_acc())
-    }
-    #[inline(always)]
-    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
-        a.max_propagate(b)
-    }
-}
-
-/// The common body of the kernels below.
-///
-/// # Safety
-///
-/// That of the kernels.
-#[inline(always)]
-unsafe fn run<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut R::Partial,
-) {
-    // SAFETY: by this function's contract.
-    if let Some(total) = unsafe { reduce::<T, R, ITEMS, N>(input, workspace) } {
-        // SAFETY: only one thread gets here, and `result` is valid.
-        unsafe { result.write(total) };
-    }
-}
-
-/// Writes the sum of `input` to `result`; 0 of no elements.
-///
-/// # Safety
-///
-/// The launch is one-dimensional, `workspace` is as the module's documentation says, `result` is valid for one
-/// value, and nothing else uses either until the launch ends.
-#[kernel(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
+/// The sum of all elements; 0 of none. That of i64 has the bits of that of u64.
+#[reduction(
+    types(T = f32, f64, f16, bf16, i32, u32, u64),
+    consts(ITEMS = 4, 8; VECTOR = 16),
+    identity = T::Wide::ZERO,
+    fold = |sum, x: T| sum.wrapping_add(x.widen())
 )]
-pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut T::Wide,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Sum, ITEMS, N>(input, workspace, result) })
+pub fn reduce_sum<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
+    a.wrapping_add(b)
 }
 
-/// Writes the product of `input` to `result`; 1 of no elements.
-///
-/// # Safety
-///
-/// As for [`reduce_sum()`].
-#[kernel(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
+/// The product of all elements; 1 of none. That of i64 has the bits of that of u64.
+#[reduction(
+    types(T = f32, f64, f16, bf16, i32, u32, u64),
+    identity = T::Wide::ONE,
+    fold = |product, x: T| product.wrapping_mul(x.widen())
 )]
-pub unsafe fn reduce_prod<T: Summable, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut T::Wide,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Product, ITEMS, N>(input, workspace, result) })
+pub fn reduce_prod<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
+    a.wrapping_mul(b)
 }
 
-/// Writes the least element of `input` to `result`, NaN if there is a NaN; the greatest value of the type of no
-/// elements.
-///
-/// # Safety
-///
-/// As for [`reduce_sum()`].
-#[kernel(
+/// The least element, NaN if there is a NaN; the greatest value of the type of no elements.
+#[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
+    identity = T::Accumulator::MIN_IDENTITY,
+    fold = |least, x: T| least.min_propagate(x.to_acc())
 )]
-pub unsafe fn reduce_min<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut T::Accumulator,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Min, ITEMS, N>(input, workspace, result) })
+pub fn reduce_min<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+    a.min_propagate(b)
 }
 
-/// Writes the greatest element of `input` to `result`, NaN if there is a NaN; the least value of the type of no
-/// elements.
-///
-/// # Safety
-///
-/// As for [`reduce_sum()`].
-#[kernel(
+/// The greatest element, NaN if there is a NaN; the least value of the type of no elements.
+#[reduction(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(512, 1),
-    bytes = input.bytes()
+    identity = T::Accumulator::MAX_IDENTITY,
+    fold = |greatest, x: T| greatest.max_propagate(x.to_acc())
 )]
-pub unsafe fn reduce_max<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
-    input: &[T],
-    workspace: *mut u64,
-    result: *mut T::Accumulator,
-) {
-    // SAFETY: by this function's contract.
-    with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Max, ITEMS, N>(input, workspace, result) })
+pub fn reduce_max<T: Scalar>(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+    a.max_propagate(b)
 }

@@ -1,4 +1,4 @@
-//! The macros of the device library: `#[kernel]`, `#[derive(KernelType)]`, `#[derive(KernelValue)]`,
+//! The macros of the device library: `#[kernel]`, `#[elementwise]`, `#[reduction]`, `#[scan]`, `#[derive(KernelType)]`, `#[derive(KernelValue)]`,
 //! `#[address_space(shared)]` and `printf!`.
 //!
 //! Use them through `gpu_std`, which re-exports them: what they expand to names that crate, as the manifest does.
@@ -6,6 +6,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `kernel` | reads a kernel function and its options, says what is wrong with it, writes its entries |
+//! | `family` | `#[elementwise]`, `#[reduction]` and `#[scan]`, which write kernels of a known form |
 //! | `kernel_type` | derives `KernelType` and `KernelValue` for types of fixed layout |
 //! | `address_space` | turns a static into shared memory |
 //! | `library` | finds gpu-std under another name |
@@ -15,6 +16,7 @@
 use proc_macro::TokenStream;
 
 mod address_space;
+mod family;
 mod kernel;
 mod kernel_type;
 mod library;
@@ -24,6 +26,33 @@ mod printf;
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(options.into(), item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
+}
+
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
+#[proc_macro_attribute]
+pub fn elementwise(options: TokenStream, item: TokenStream) -> TokenStream {
+    family::elementwise::expand(options.into(), item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
+}
+
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
+#[proc_macro_attribute]
+pub fn reduction(options: TokenStream, item: TokenStream) -> TokenStream {
+    family::reduction::expand(options.into(), item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
+}
+
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
+#[proc_macro_attribute]
+pub fn scan(options: TokenStream, item: TokenStream) -> TokenStream {
+    family::scan::expand(options.into(), item.into())
         .map(library::found)
         .unwrap_or_else(|error| error.into_compile_error())
         .into()

@@ -4,13 +4,14 @@ use core::ffi::c_void;
 
 use crate::extents::{Claims, Extents2, Extents3};
 use crate::limits::LaunchBounds;
+use crate::tensor_map::TensorMapData;
 
 /// Runs one GPU thread of a kernel on the CPU.
 ///
 /// `args` points to one pointer per machine parameter, in order, exactly as `cuLaunchKernel` takes them: a
 /// by-value parameter is one machine parameter; a slice or a disjoint view is two, a pointer and a `usize`
 /// length, or a pointer and [`Extents2`] or [`Extents3`]; a raw pointer is one, and so is the `usize` length of a shared
-/// array.
+/// array; a tensor map is its 128 bytes.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
 /// The bytes of device memory that a launch with these arguments reads and writes, as `#[kernel(bytes = …)]` says. `args` are
@@ -50,6 +51,8 @@ pub struct KernelInfo {
     pub stack: Option<u32>,
     /// The least compute capability that has this kernel, as `10 * major + minor`; 0 means any.
     pub min_arch: u32,
+    /// Whether no other compute capability has it, as `arch = "90a"` says.
+    pub is_arch_specific: bool,
     /// Whether the kernel is a safe function.
     pub is_safe: bool,
     /// Whether its blocks wait for each other, so that all of them have to be on the device at once.
@@ -118,6 +121,7 @@ impl KernelInfo {
             claims: Claims::Any,
             stack: None,
             min_arch: 0,
+            is_arch_specific: false,
             is_safe: true,
             cooperative: false,
             dependent: false,
@@ -268,6 +272,8 @@ pub enum ParamKind {
     SliceMut3 = 8,
     /// An array in dynamic shared memory: a length in elements, see [`SharedLen`](crate::SharedLen).
     Shared = 9,
+    /// A tensor map: [`TensorMapData`], in the parameter itself.
+    TensorMap = 10,
 }
 
 /// Size and alignment in bytes of what a launch passes at a time.
@@ -287,7 +293,7 @@ impl MachineParam {
 
 impl ParamKind {
     /// All kinds, by their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Value,
         Self::Slice,
         Self::SliceMut,
@@ -298,6 +304,7 @@ impl ParamKind {
         Self::Slice3,
         Self::SliceMut3,
         Self::Shared,
+        Self::TensorMap,
     ];
 
     /// The number of machine parameters.
@@ -318,6 +325,7 @@ impl ParamKind {
         let word = MachineParam::of::<u64>();
         let second = match self {
             Self::Value => return (MachineParam { size, align }, None),
+            Self::TensorMap => return (MachineParam::of::<TensorMapData>(), None),
             Self::Pointer | Self::PointerMut | Self::Shared => None,
             Self::Slice | Self::SliceMut => Some(word),
             Self::Slice2 | Self::SliceMut2 => Some(MachineParam::of::<Extents2>()),

@@ -12,6 +12,7 @@
 //! | [`limits`] | the launches that a kernel can have |
 //! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
 //! | [`shared`] | the length of a shared array that comes with a launch |
+//! | [`tensor_map`] | a tensor in device memory, as tensor copies take it |
 //! | [`mailbox`] | where a panicking kernel leaves its message for the host |
 #![no_std]
 #![deny(missing_docs)]
@@ -23,6 +24,7 @@ pub mod limits;
 pub mod mailbox;
 pub mod param;
 pub mod shared;
+pub mod tensor_map;
 
 pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
@@ -32,3 +34,4 @@ pub use kernel::{
 pub use limits::{LaunchBounds, LaunchLimits};
 pub use mailbox::Mailbox;
 pub use shared::SharedLen;
+pub use tensor_map::{Swizzle, TensorMapData, TensorMapError, TensorMapSpec};

@@ -30,6 +30,8 @@ pub struct SliceMut3<T>(PhantomData<T>);
 /// `tile: Shared<[T]>`: an array in shared memory, whose length comes with the launch. That of a `DoubleBuffer<[T]>` is of
 /// elements `[T; 2]`.
 pub struct Shared<T>(PhantomData<T>);
+/// `map: &TensorMap<T, RANK>`: a tensor in device memory, for tensor copies.
+pub struct TensorMap<T, const RANK: usize>(PhantomData<T>);
 /// `data: *const T`, in an `unsafe` kernel.
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.

@@ -1,7 +1,7 @@
 //! The block that a thread belongs to.
 //!
-//! [`reduce`] and the scans combine a value of each thread. Every thread of the block must call them; they wait for each
-//! other, and use shared memory for 32 values. The order in which values are combined depends on the block's
+//! [`reduce`] and the scans combine a value of each thread, [`scan_warps`] one of each warp; [`broadcast`] gives that of one
+//! thread to all. Every thread of the block must call them; they wait for each other, and use shared memory for 32 values. The order in which values are combined depends on the block's
 //! size only, so the same values give the same bits. A value is any [`KernelType`] of at most 256 bytes without padding.
 //!
 //! ```
@@ -73,13 +73,7 @@ pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
         }
         distance *= 2;
     }
-    let totals = own.share(total, own.lane == 0);
-    let mut total = totals.of(0);
-    for warp in 1..own.warps() {
-        total = combine(total, totals.of(warp));
-    }
-    totals.done();
-    total
+    own.across(total, own.lane == 0, &combine).1
 }
 
 /// Combines the values of the threads up to and including the caller, in the order of their linear indices, by
@@ -93,6 +87,65 @@ pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T
         Some(below) => combine(below, within),
         None => within,
     }
+}
+
+/// Combines a value of each warp, in the order of the warps, by `combine`, which is associative (or nearly): those of the
+/// warps below the caller's (`None` in the first) and those of all. Lane 0 of each warp passes its value; what the others
+/// pass does not count. For kernels whose warps have combined the values of their threads in a way of their own.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// Where each warp's even numbers begin if a block writes all of its own one after the other. A block has whole warps.
+/// #[kernel]
+/// fn starts(data: &[u32], mut out: DisjointMut<u32>) {
+///     let me = thread::unique_index();
+///     let is_even = data.get(me.get()).is_some_and(|value| value % 2 == 0);
+///     let of_warp = warp::ballot(warp::FULL_MASK, is_even).count_ones();
+///     let (below, _of_all) = block::scan_warps(of_warp, |a, b| a + b);
+///     if let Some(out) = out.get_mut(me) {
+///         *out = below.unwrap_or(0);
+///     }
+/// }
+/// ```
+#[inline(always)]
+#[track_caller]
+pub fn scan_warps<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
+    let own = Warp::current();
+    own.across(value, own.lane == 0, combine)
+}
+
+/// The value that the thread with linear index `source` passes, in every thread of the block.
+///
+/// ```
+/// use gpu_std::atomic::{Atomic, Ordering};
+/// use gpu_std::prelude::*;
+///
+/// /// Blocks take rows in any order, until none is left; `next[0]` begins as 0.
+/// #[kernel]
+/// fn rows(count: u32, next: &[Atomic<u32>], done: &[Atomic<u32>]) {
+///     loop {
+///         let is_first = thread::linear_in_block() == 0;
+///         let row = if is_first { next[0].fetch_add(1, Ordering::Relaxed) } else { 0 };
+///         let row = block::broadcast(row, 0);
+///         if row >= count {
+///             return;
+///         }
+///         done[row as usize].fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+/// ```
+#[inline(always)]
+#[track_caller]
+pub fn broadcast<T: KernelType>(value: T, source: u32) -> T {
+    let totals = Totals { slots: slots::<T>(), _value: PhantomData };
+    if thread::linear_in_block() == source {
+        totals.set(0, value);
+    }
+    thread::sync_threads();
+    let value = totals.of(0);
+    totals.done();
+    value
 }
 
 /// Combines `identity` and the values of the threads below the caller, in the order of their linear indices, by
@@ -158,14 +211,41 @@ impl Warp {
     #[inline(always)]
     #[track_caller]
     fn below<T: KernelType>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
-        let totals = self.share(within, self.lane + 1 == self.lanes);
-        let mut below = None;
-        for warp in 0..self.index {
-            let total = totals.of(warp);
-            below = Some(below.map_or(total, |below| combine(below, total)));
-        }
+        self.across(within, self.lane + 1 == self.lanes, combine).0
+    }
+
+    /// Combines the values that one lane of each warp shows: of the warps below this one, and of all.
+    #[inline(always)]
+    #[track_caller]
+    fn across<T: KernelType>(self, value: T, is_shown: bool, combine: impl Fn(T, T) -> T) -> (Option<T>, T) {
+        let totals = self.share(value, is_shown);
+        let warps = self.warps();
+        let found = if threads().is_multiple_of(WARP_SIZE) {
+            // Every warp has a lane for each warp.
+            let mut total = totals.of(if self.lane < warps { self.lane } else { 0 });
+            let mut distance = 1;
+            while distance < warps {
+                let below = warp::shuffle_up(warp::FULL_MASK, total, distance);
+                if self.lane >= distance {
+                    total = combine(below, total);
+                }
+                distance *= 2;
+            }
+            let below = warp::shuffle(warp::FULL_MASK, total, self.index.wrapping_sub(1));
+            ((self.index > 0).then_some(below), warp::shuffle(warp::FULL_MASK, total, warps - 1))
+        } else {
+            let mut total = totals.of(0);
+            let mut below = None;
+            for warp in 1..warps {
+                if warp == self.index {
+                    below = Some(total);
+                }
+                total = combine(total, totals.of(warp));
+            }
+            (below, total)
+        };
         totals.done();
-        below
+        found
     }
 
     /// Shows the value of one lane of each warp to the whole block.

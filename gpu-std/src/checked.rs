@@ -106,6 +106,13 @@ impl<T: KernelEnum> Checked<T> {
     }
 }
 
+impl Checked<bool> {
+    /// `true`.
+    pub const TRUE: Self = Self { bits: 1 };
+    /// `false`.
+    pub const FALSE: Self = Self { bits: 0 };
+}
+
 impl<T: KernelEnum> Clone for Checked<T> {
     #[inline(always)]
     fn clone(&self) -> Self {

@@ -31,6 +31,7 @@
 
 mod claims;
 mod strides;
+mod striped;
 mod tiles;
 mod views;
 
@@ -43,6 +44,7 @@ pub(crate) use self::strides::Claim;
 pub use self::strides::{
     GridStride, GridStride2d, GridStride3d, grid_stride, grid_stride_2d, grid_stride_3d,
 };
+pub use self::striped::Striped;
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::thread;
@@ -132,7 +134,7 @@ pub fn unique_index() -> UniqueIndex {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// The launches in which no two threads have the same claim to it.
@@ -156,6 +158,7 @@ macro_rules! views {
 views! {
     [] DisjointMut, Elements => Linear;
     [const N: usize] DisjointMut, Chunks<N> => Linear;
+    [const N: usize] DisjointMut, Striped<N> => Linear;
     [] DisjointMut, crate::per_block::PerBlock => Any;
     [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
@@ -187,7 +190,7 @@ pub enum Unclaimed {}
 
 /// A mutable slice of which every thread of the launch gets its own elements.
 ///
-/// `M` says which: [`Elements`] (one each) or [`Chunks`] (`N` each). The module documentation says why two
+/// `M` says which: [`Elements`] (one each), [`Chunks`] or [`Striped`] (`N` each). The module documentation says why two
 /// threads can never reach the same element.
 ///
 /// ```

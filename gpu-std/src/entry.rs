@@ -3,6 +3,7 @@
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
 use crate::element::{KernelType, KernelValue, SliceElement};
 use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
+use crate::tensor::TensorMap;
 use crate::view::{Slice2, Slice3};
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -37,6 +38,14 @@ pub const fn check_element<T: SliceElement>() {
 pub const fn check_view<T: KernelType>() {
     let _ = T::HAS_PADDING;
     check_alignment::<T>();
+}
+
+/// Compiles for types that can be elements of a tensor map.
+pub const fn check_tensor<T: KernelType>() {
+    assert!(
+        matches!(size_of::<T>(), 1 | 2 | 4 | 8),
+        "a tensor map has elements of 1, 2, 4 or 8 bytes: take it of the numbers in this type"
+    );
 }
 
 const fn check_alignment<T>() {
@@ -362,6 +371,21 @@ pub unsafe fn read_view<'a, T, M>(
 ) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
+}
+
+/// Machine parameter `index`, a tensor map, where the launch has it.
+///
+/// # Safety
+///
+/// As [`read_value`], for the time of the launch.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub unsafe fn read_tensor_map<'a, T: KernelType, const RANK: usize>(
+    args: *const *const core::ffi::c_void,
+    index: usize,
+) -> &'a TensorMap<T, RANK> {
+    // SAFETY: the caller's promise; its address is a multiple of 64, as a GPU's parameter's.
+    unsafe { &*(*args.add(index)).cast() }
 }
 
 /// Whether machine parameter `index`, a pointer, is null.

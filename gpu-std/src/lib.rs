@@ -26,13 +26,20 @@
 //! | [`warp`] | shuffles, votes, matches and reductions among 32 threads |
 //! | [`tile`] | the same, and scans, in parts of a warp |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
+//! | [`exchange`] | items of a block's threads in blocked and striped order: loads, stores, and from one to the other |
+//! | [`radix`] | stable ranks of a block's digits, for sorting |
+//! | [`look_back`] | scans over all blocks in one launch: decoupled look-back, with the same bits every run |
+//! | [`mod@scan`] | scans of whole arrays, of any operation |
 //! | [`disjoint`] | mutable views of which each thread gets its own elements |
 //! | [`view`] | views of rows and columns that all threads read |
 //! | [`shared`] | arrays that a block shares: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
+//! | [`tensor`] | copies of tensors and matrix products of compute capability 9.0 |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | launching kernels from kernels |
 //! | [`graph`] | setting the conditions of a graph |
+//! | [`mod@elementwise`], [`mod@reduction`] | functions of elements and operators as kernels over arrays |
 //! | [`vector`] | loads and stores of up to 32 bytes at once |
+//! | [`vectorized`] | how the threads of a launch share an array, in vectors |
 //! | [`scalar`] | numbers as kernels need them: conversions, NaN-propagating minimum, what to accumulate in |
 //! | [`clock`] | cycles and nanoseconds |
 //! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
@@ -80,10 +87,16 @@ pub mod cluster;
 pub mod disjoint;
 pub mod dynamic;
 pub mod element;
+pub mod elementwise;
+pub mod exchange;
+#[cfg(not(target_arch = "nvptx64"))]
+#[doc(hidden)]
+pub mod family;
 pub mod graph;
 pub mod grid;
 pub mod group;
 pub mod indexed;
+pub mod look_back;
 pub mod math;
 #[cfg(target_arch = "nvptx64")]
 mod nvvm;
@@ -92,23 +105,28 @@ mod panic;
 pub mod per_block;
 pub mod prelude;
 pub mod printf;
+pub mod radix;
 pub mod random;
+pub mod reduction;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod registry;
 pub mod scalar;
+pub mod scan;
 mod sealed;
 #[cfg(not(target_arch = "nvptx64"))]
 mod shape;
 pub mod shared;
+pub mod tensor;
 pub mod thread;
 pub mod tile;
 pub mod vector;
+pub mod vectorized;
 pub mod view;
 pub mod warp;
 mod words;
 
 pub use checked::Checked;
-pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Striped};
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -228,6 +246,7 @@ pub use shape::Shape;
 /// | `Option` of one of these, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>`, `None::<DeviceSliceMut2<T>>` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
 /// | `Shared<[T]>`, `DoubleBuffer<[T]>` | the same, of a length that comes with the launch | [`SharedLen(length)`](SharedLen) |
+/// | [`&TensorMap<T, RANK>`](TensorMap) | a tensor, copied box by box | a tensor map of a buffer |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
 ///
 /// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
@@ -250,7 +269,8 @@ pub use shape::Shape;
 ///
 ///   The numbers of these three may be constants, and use the constants of `consts(…)`:
 ///   `consts(TILE = 16, 32), block(TILE, TILE)`.
-/// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
+/// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less. `arch = "90a"`: it uses
+///   instructions that GPUs of 9.0 alone have ([`tensor`]), and is in the code for `sm_90a` only.
 /// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels that recurse, call through
 ///   pointers or `dyn`, or format with `core::fmt`, whose need the compiler does not know.
 /// - `cooperative`: its blocks wait for each other, by [`grid::sync`]. Every launch is cooperative then, so that all
@@ -318,6 +338,135 @@ pub use shape::Shape;
 /// ```
 pub use gpu_macros::kernel;
 
+/// Makes a function of elements a kernel over arrays: `out[i] = f(x[i], y[i], …)`.
+///
+/// The function takes up to four elements by value and returns one, of any types that kernels take. The kernel has
+/// vectorised accesses at any alignment, and instances with 1 and 4 of them in flight in each thread.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[elementwise]
+/// pub fn scaled_relu(x: f32, y: f32) -> f32 { x.max(0.0) * y }
+///
+/// /// Whether `x` is above `limit`, as 0 or 1. The limit is one number for all.
+/// #[elementwise(types(T = f32, bf16), scalars(limit))]
+/// pub fn is_above<T: Float>(x: T, limit: T) -> u8 {
+///     (x > limit) as u8
+/// }
+///
+/// /// `momentum * y + x`, in the place of `y`.
+/// #[elementwise(scalars(momentum), updates(y))]
+/// pub fn accumulate(momentum: f32, x: f32, y: f32) -> f32 {
+///     momentum * y + x
+/// }
+///
+/// use gpu_std::Kernel;
+/// assert_eq!(is_above::<bf16, 4, 16>::spec().symbol, "is_above__bf16_4_16");
+/// assert_eq!(scaled_relu(2.0, 3.0), 6.0);
+/// ```
+///
+/// `warpsmith::ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))` launches it: safe, with the lengths
+/// checked, in the configuration that was tuned or else the default. As a kernel of its own it is
+/// `scaled_relu<ITEMS, VECTOR>`, and the shortest array counts.
+///
+/// # Options
+///
+/// - `types(T = f32, bf16)`: what the generic parameters stand for, as for [`#[kernel]`](macro@kernel).
+/// - `scalars(a, b)`: these parameters are one value for all elements, and not an array.
+/// - `updates(y)`: the last parameter is also the output.
+/// - `consts(ITEMS = 1, 4; VECTOR = 16)`: the instances, by accesses in flight in each thread and bytes of an access to the
+///   array of the largest elements. These are the default.
+/// - `launch_bounds(512)`, `arch = 90`, `no_panic`: as for [`#[kernel]`](macro@kernel). The first is the default.
+pub use gpu_macros::elementwise;
+
+/// Makes an associative and commutative operator a kernel that reduces an array to one value.
+///
+/// The operator combines two values of a type that kernels take, of at most 256 bytes without padding.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// The greatest element.
+/// #[reduction(identity = f32::NEG_INFINITY)]
+/// pub fn greatest(a: f32, b: f32) -> f32 { a.max(b) }
+///
+/// /// The sum of squares, in f32 also of bf16.
+/// #[reduction(types(T = f32, bf16), identity = T::Accumulator::ZERO, fold = |sum, x: T| sum + x.to_acc() * x.to_acc())]
+/// pub fn sum_of_squares<T: Float>(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator { a + b }
+///
+/// /// A point, and how far it is from the origin.
+/// #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+/// #[repr(C)]
+/// pub struct Far {
+///     pub distance: f32,
+///     pub index: u32,
+/// }
+///
+/// /// The farthest point; of two as far the first.
+/// #[reduction(
+///     identity = Far { distance: -1.0, index: u32::MAX },
+///     fold = |best, p: [f32; 2], index| farthest(best, Far { distance: p[0] * p[0] + p[1] * p[1], index: index as u32 }),
+///     finish = |best| -> u32 { best.index }
+/// )]
+/// pub fn farthest(a: Far, b: Far) -> Far {
+///     if b.distance > a.distance || (b.distance == a.distance && b.index < a.index) { b } else { a }
+/// }
+/// ```
+///
+/// `warpsmith::ops::reduce::<greatest>(&stream, &KERNELS, &x)` launches it and gives the value; `ops::reduce_into` leaves it
+/// on the device. Both are safe. The result has the same bits in every run of the same configuration. In which order the
+/// values are combined is described in [`reduction`](mod@reduction).
+///
+/// # Options
+///
+/// - `identity = value`, required: the value of no elements; combined with another it gives the other.
+/// - `fold = |value, x: X| …` or `|value, x: X, index| …`: how an element is taken in, when elements are of another type
+///   than values. The type of `x` is that of the elements; `index` is a `u64` that increases from call to call on one value.
+/// - `finish = |value| -> R { … }`: what the result is made of, in the end.
+/// - `types(T = f32, bf16)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(512, 1)`, `arch = 90`, `no_panic`: as for
+///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
+pub use gpu_macros::reduction;
+
+/// Makes an associative operator a kernel that scans an array: each result is that of all elements up to its own, or before
+/// it.
+///
+/// The operator combines two values of a type that kernels take, without padding, in the order of their elements. It need
+/// not commute.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// The product modulo a prime.
+/// #[scan(identity = 1)]
+/// pub fn product(a: u64, b: u64) -> u64 { a * b % 1_000_003 }
+///
+/// /// `x -> factor * x + offset`.
+/// #[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+/// #[repr(C)]
+/// pub struct Affine {
+///     pub factor: f32,
+///     pub offset: f32,
+/// }
+///
+/// /// One function after the other: a linear recurrence.
+/// #[scan(identity = Affine { factor: 1.0, offset: 0.0 })]
+/// pub fn then(a: Affine, b: Affine) -> Affine {
+///     Affine { factor: a.factor * b.factor, offset: a.offset * b.factor + b.offset }
+/// }
+/// ```
+///
+/// `warpsmith::ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)` launches it, `ops::exclusive_scan` with a
+/// value to begin with. Both are safe. The result has the same bits in every run of the same configuration, as
+/// [`scan`](mod@scan) describes.
+///
+/// # Options
+///
+/// - `identity = value`, required: combined with another it gives the other, every bit of it.
+/// - `types(T = f32, f64)`, `consts(ITEMS = 4; VECTOR = 16)`, `launch_bounds(256)`, `arch = 90`, `no_panic`: as for
+///   [`#[elementwise]`](macro@elementwise). These constants and bounds are the default.
+pub use gpu_macros::scan;
+
 /// Prints from a kernel, with a C format that is checked when the kernel is compiled.
 ///
 /// | conversion | argument |
@@ -349,6 +498,7 @@ pub use gpu_spec::{
 };
 pub use half::{self, bf16, f16};
 pub use shared::{DoubleBuffer, Padded, Shared};
+pub use tensor::TensorMap;
 pub use vector::Vector;
 pub use view::{Slice2, Slice3};
 

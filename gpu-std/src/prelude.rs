@@ -4,7 +4,7 @@
 //! GPU, where `core` has no such method, and on the host, where the standard library's comes first.
 
 pub use crate::disjoint::{
-    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Rows, Tiles, TransposedTiles,
+    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Rows, Striped, Tiles, TransposedTiles,
 };
 pub use crate::math::Math as _;
 pub use crate::per_block::PerBlock;
@@ -13,6 +13,6 @@ pub use crate::shared::{DoubleBuffer, Padded, Shared};
 pub use crate::tile::Tile;
 pub use crate::view::{Slice2, Slice3};
 pub use crate::{
-    KernelType, KernelValue, SharedLen, Vector, address_space, bf16, block, cluster, f16, grid, kernel,
-    printf, shared_array, thread, warp,
+    KernelType, KernelValue, SharedLen, Vector, address_space, bf16, block, cluster, elementwise, f16, grid,
+    kernel, printf, reduction, scan, shared_array, thread, warp,
 };

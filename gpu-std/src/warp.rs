@@ -275,6 +275,50 @@ fn reduce_named<T: KernelType>(
     }
 }
 
+/// Combines the values of lanes 0 to `count` − 1, in the order of the lanes, by `combine`, which is associative (or
+/// nearly); every lane gets the result, with the same bits. All 32 lanes call it with the same `count`, from 1 to 32;
+/// what the others pass does not count.
+///
+/// In five steps: a tree of neighbours, of which each level joins values 1, 2, 4, 8, 16 lanes apart. [`reduce`] asks for
+/// an operation that is commutative too.
+#[inline(always)]
+#[track_caller]
+pub fn reduce_first<T: KernelType>(count: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
+    let lane = lane_id();
+    let mut total = value;
+    let mut distance = 1;
+    while distance < WARP_SIZE {
+        let above = shuffle_down(FULL_MASK, total, distance);
+        if lane + distance < count {
+            total = combine(total, above);
+        }
+        distance *= 2;
+    }
+    shuffle(FULL_MASK, total, 0)
+}
+
+/// The lanes of the mask whose `value` has the same lowest `BITS` bits as the caller's: [`match_any`] of a few bits, in a
+/// vote for each, which a GPU does faster.
+#[inline(always)]
+#[track_caller]
+pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
+    const { assert!(BITS >= 1 && BITS <= 32, "a value has 1 to 32 bits") };
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let mut same = mask;
+        let mut bit = 0;
+        while bit < BITS {
+            let is_set = value >> bit & 1 == 1;
+            let set = nvvm::vote_ballot(mask, is_set);
+            same &= if is_set { set } else { !set };
+            bit += 1;
+        }
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    match_any(mask, value & (u32::MAX >> (32 - BITS)))
+}
+
 /// Combines the values of the lanes of the mask up to and including the caller, from the lowest on, by `combine`, which
 /// is associative (or nearly).
 ///

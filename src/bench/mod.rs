@@ -7,15 +7,24 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `operations` | the operations as benchmarks |
+//! | `rows` | those on rows, with their data and references |
+//! | `ordered` | scans, selection, histograms, sorts |
+//! | `own` | a user's own functions and operators as benchmarks |
 //! | `prepare` | their data, and the reference they are checked against |
 //! | `probes` | copies, reads and multiplications that stand for the device's limits |
 
 mod operations;
+mod ordered;
+mod own;
 mod prepare;
 mod probes;
+mod rows;
 
 pub use operations::{OPERATIONS, Operation};
+pub use ordered::Sort;
+pub use own::{map, reduce};
 pub use probes::probes;
+pub use rows::{ROW_OPERATIONS, RowOperation};
 pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
@@ -29,7 +38,9 @@ use benchmark::{Benchmark, Suite};
 /// ```
 pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     let operations = OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
-    Suite { benchmarks: own.into_iter().chain(operations).collect(), probes }
+    let of_rows = ROW_OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
+    let sort = std::iter::once(Box::new(Sort) as Box<dyn Benchmark>);
+    Suite { benchmarks: own.into_iter().chain(operations).chain(of_rows).chain(sort).collect(), probes }
 }
 
 /// Only `own` benchmarks, with the probes that they are held against.

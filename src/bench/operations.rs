@@ -22,6 +22,8 @@ const DTYPES: [(&str, u64); 8] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     name: &'static str,
+    /// The kernel that serves it.
+    kernel: &'static str,
     summary: &'static str,
     /// Elements read per element of the size.
     reads: u64,
@@ -29,6 +31,8 @@ pub struct Operation {
     writes: u64,
     /// Arrays of the size that one launch works on: one fewer than read and written where one is updated.
     arrays: u64,
+    /// Whether only half of what could be written is.
+    writes_half: bool,
     /// Floating-point operations per element of the size; 0 for those that only move, and for functions whose number of
     /// operations depends on how they are computed.
     flops: u64,
@@ -42,11 +46,16 @@ const fn operation(
     arrays: u64,
     flops: u64,
 ) -> Operation {
-    Operation { name, summary, reads, writes, arrays, flops }
+    Operation { name, kernel: name, summary, reads, writes, arrays, flops, writes_half: false }
+}
+
+/// An operation that a kernel serves besides others.
+const fn served(kernel: &'static str, operation: Operation) -> Operation {
+    Operation { kernel, ..operation }
 }
 
 /// Every operation that can be measured.
-pub const OPERATIONS: [Operation; 18] = [
+pub const OPERATIONS: [Operation; 37] = [
     operation("copy", "y = x", 1, 1, 2, 0),
     operation("fill", "y = value", 0, 1, 1, 0),
     operation("axpy", "y = a x + y", 2, 1, 2, 2),
@@ -57,6 +66,20 @@ pub const OPERATIONS: [Operation; 18] = [
     operation("gelu", "y = x Φ(x)", 1, 1, 2, 0),
     operation("sigmoid", "y = 1 / (1 + exp(-x))", 1, 1, 2, 0),
     operation("exp", "y = exp(x)", 1, 1, 2, 0),
+    served("unary", operation("neg", "y = -x", 1, 1, 2, 0)),
+    served("unary", operation("sqrt", "y = √x", 1, 1, 2, 0)),
+    served("unary", operation("log", "y = ln(x)", 1, 1, 2, 0)),
+    served("unary", operation("sin", "y = sin(x)", 1, 1, 2, 0)),
+    served("unary", operation("tanh", "y = tanh(x)", 1, 1, 2, 0)),
+    served("unary", operation("silu", "y = x / (1 + exp(-x))", 1, 1, 2, 0)),
+    served("unary", operation("gelu_tanh", "gelu by its approximation", 1, 1, 2, 0)),
+    served("unary", operation("floor", "y = ⌊x⌋", 1, 1, 2, 0)),
+    served("binary", operation("sub", "z = x - y", 2, 1, 3, 1)),
+    served("binary", operation("div", "z = x / y", 2, 1, 3, 1)),
+    served("binary", operation("maximum", "z = max(x, y)", 2, 1, 3, 1)),
+    served("binary", operation("pow", "z = x to the power y", 2, 1, 3, 0)),
+    operation("clamp", "y = min(max(x, 0), 1)", 1, 1, 2, 0),
+    operation("lerp", "z = x + 0.25 (y - x)", 2, 1, 3, 2),
     operation("uniform", "random numbers in [0, 1)", 0, 1, 1, 0),
     operation("normal", "normal random numbers", 0, 1, 1, 0),
     operation("reduce_sum", "sum of all elements", 1, 0, 1, 1),
@@ -65,7 +88,18 @@ pub const OPERATIONS: [Operation; 18] = [
     operation("reduce_max", "greatest element", 1, 0, 1, 1),
     operation("reduce_argmin", "index of the first least element", 1, 0, 1, 1),
     operation("reduce_argmax", "index of the first greatest element", 1, 0, 1, 1),
+    operation("scan_sum", "running sum", 1, 1, 2, 1),
+    operation("scan_min", "running minimum", 1, 1, 2, 1),
+    operation("scan_max", "running maximum", 1, 1, 2, 1),
+    operation("compact_compared", "elements above a limit, about half", 1, 1, 2, 0).writes_half(),
+    operation("histogram_even", "counts in 256 even bins", 1, 0, 1, 0),
 ];
+
+impl Operation {
+    const fn writes_half(self) -> Self {
+        Self { writes_half: true, ..self }
+    }
+}
 
 impl Benchmark for Operation {
     fn name(&self) -> &str {
@@ -82,12 +116,12 @@ impl Benchmark for Operation {
 
     fn dtypes(&self) -> Vec<&'static str> {
         // copy and fill have instances by element size, which serve every type of the size.
-        let has_instances = |dtype: &&'static str| !ops::instances_of(self.name, dtype).is_empty();
+        let has_instances = |dtype: &&'static str| !ops::instances_of(self.kernel, dtype).is_empty();
         DTYPES.iter().map(|&(dtype, _)| dtype).filter(has_instances).collect()
     }
 
     fn space(&self, dtype: &str, device: &Device) -> Space {
-        let instances = ops::instances_of(self.name, dtype);
+        let instances = ops::instances_of(self.kernel, dtype);
         if device.is_emulated() {
             // A launch takes milliseconds there.
             return Space::new()
@@ -103,13 +137,14 @@ impl Benchmark for Operation {
     }
 
     fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration {
-        configuration(&ops::default_config(self.name, element_bytes(dtype) as usize, n as usize, device))
+        configuration(&ops::default_config(self.kernel, element_bytes(dtype) as usize, n as usize, device))
     }
 
     fn work(&self, dtype: &str, n: u64) -> Work {
         let array = n.saturating_mul(element_bytes(dtype));
+        let written = array.saturating_mul(self.writes) / if self.writes_half { 2 } else { 1 };
         Work {
-            bytes: array.saturating_mul(self.reads + self.writes),
+            bytes: array.saturating_mul(self.reads).saturating_add(written),
             flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
             // The initial content of outputs in a check.
@@ -118,7 +153,7 @@ impl Benchmark for Operation {
     }
 
     fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec> {
-        warpsmith_tuner::space::instance(&ops::instances_of(self.name, dtype), configuration)
+        warpsmith_tuner::space::instance(&ops::instances_of(self.kernel, dtype), configuration)
     }
 
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {

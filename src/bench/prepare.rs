@@ -1,6 +1,7 @@
 //! From an operation's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
 //! out.
 
+use gpu_kernels::arithmetic::{Binary, Unary};
 use gpu_std::random::Draw;
 use gpu_std::scalar::Float;
 use half::{bf16, f16};
@@ -13,6 +14,7 @@ use warpsmith_tuner::error::Result;
 use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
+use super::ordered;
 use crate::ops::{self, Config, Number, Real};
 use crate::random::{Layout, fixed};
 
@@ -32,6 +34,17 @@ const FILLED: f64 = 3.0;
 /// Out of memory, and whatever else the runtime reports.
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
+    if name == "histogram_even" {
+        return match setup.dtype {
+            "f32" => ordered::histogram::<f32>(setup),
+            "f64" => ordered::histogram::<f64>(setup),
+            "f16" => ordered::histogram::<f16>(setup),
+            "bf16" => ordered::histogram::<bf16>(setup),
+            "i32" => ordered::histogram::<i32>(setup),
+            "u32" => ordered::histogram::<u32>(setup),
+            _ => Ok(None),
+        };
+    }
     match setup.dtype {
         "f32" => setting.real::<f32>(name),
         "f64" => setting.real::<f64>(name),
@@ -90,6 +103,69 @@ impl Setting<'_> {
             "exp" => {
                 self.map::<T>(1, |s, c, i, o| ops::exp_with(s, c, &i[0], o), |[x, ..]| x.exp(), FUNCTION)
             }
+            "sqrt" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("sqrt", Unary::Sqrt), i, o),
+                |[x, ..]| x.sqrt(),
+                FUNCTION,
+            ),
+            "log" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("log", Unary::Log), i, o),
+                |[x, ..]| x.ln(),
+                FUNCTION,
+            ),
+            "sin" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("sin", Unary::Sin), i, o),
+                |[x, ..]| x.sin(),
+                FUNCTION,
+            ),
+            "tanh" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("tanh", Unary::Tanh), i, o),
+                |[x, ..]| x.tanh(),
+                FUNCTION,
+            ),
+            "silu" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("silu", Unary::Silu), i, o),
+                |[x, ..]| x / (1.0 + (-x).exp()),
+                FUNCTION,
+            ),
+            "gelu_tanh" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("gelu_tanh", Unary::GeluTanh), i, o),
+                |[x, ..]| x / (1.0 + (-2.0 * 0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).exp()),
+                Tolerance { relative: 64.0, absolute: 2.0 },
+            ),
+            "floor" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("floor", Unary::Floor), i, o),
+                |[x, ..]| x.floor(),
+                Tolerance::EXACT,
+            ),
+            "div" => self.map::<T>(
+                2,
+                |s, c, i, o| binary(s, c, ("div", Binary::Div), i, o),
+                |[x, y, _]| x / y,
+                ROUNDED,
+            ),
+            "pow" => self.map::<T>(
+                2,
+                |s, c, i, o| binary(s, c, ("pow", Binary::Pow), i, o),
+                |[x, y, _]| x.powf(y),
+                Tolerance { relative: 16.0, absolute: 2.0 },
+            ),
+            "lerp" => self.map::<T>(
+                2,
+                |s, c, i, o| {
+                    let inputs = (i[0].as_slice(), i[1].as_slice());
+                    ops::lerp_with(s, Some(c), <T as Element>::from_f64(0.25), inputs, o.into())
+                },
+                |[x, y, _]| 0.25f64.mul_add(y - x, x),
+                FUNCTION,
+            ),
             "uniform" => self.drawn::<T>(
                 fixed::uniform,
                 |words| {
@@ -136,6 +212,33 @@ impl Setting<'_> {
                 |[x, y, _]| x * y,
                 ROUNDED,
             ),
+            "neg" => self.map::<T>(
+                1,
+                |s, c, i, o| unary(s, c, ("neg", Unary::Neg), i, o),
+                |[x, ..]| -x,
+                Tolerance::EXACT,
+            ),
+            "sub" => self.map::<T>(
+                2,
+                |s, c, i, o| binary(s, c, ("sub", Binary::Sub), i, o),
+                |[x, y, _]| x - y,
+                ROUNDED,
+            ),
+            "maximum" => self.map::<T>(
+                2,
+                |s, c, i, o| binary(s, c, ("maximum", Binary::Maximum), i, o),
+                |[x, y, _]| x.max(y),
+                Tolerance::EXACT,
+            ),
+            "clamp" => self.map::<T>(
+                1,
+                |s, c, i, o| {
+                    let limits = (<T as Element>::from_f64(0.0), <T as Element>::from_f64(1.0));
+                    ops::clamp_with(s, Some(c), limits, i[0].as_slice(), o.into())
+                },
+                |[x, ..]| x.clamp(0.0, 1.0),
+                Tolerance::EXACT,
+            ),
             "reduce_sum" => self.reduce::<T, T::DeviceSum>(
                 Values::Whole,
                 |s, c, i, o| ops::sum_into_with(s, c, &i[0], o),
@@ -166,6 +269,25 @@ impl Setting<'_> {
                 |s, c, i, o| ops::argmax_into_with(s, c, &i[0], o),
                 |data| first(data, |v| v),
             ),
+            "scan_sum" => ordered::scan::<T>(
+                self.0,
+                Values::Whole,
+                |s, c, x, o| ops::inclusive_sum_with(s, c, x, o),
+                |sum, x| sum + x,
+            ),
+            "scan_min" => ordered::scan::<T>(
+                self.0,
+                Values::Extremes,
+                |s, c, x, o| ops::inclusive_min_with(s, c, x, o),
+                f64::min,
+            ),
+            "scan_max" => ordered::scan::<T>(
+                self.0,
+                Values::Extremes,
+                |s, c, x, o| ops::inclusive_max_with(s, c, x, o),
+                f64::max,
+            ),
+            "compact_compared" => ordered::select::<T>(self.0),
             _ => Ok(None),
         }
     }
@@ -247,6 +369,28 @@ impl Setting<'_> {
         };
         Ok(Some(Box::new(Arrays::new(self.0.stream, self.0.copies, parts)?)))
     }
+}
+
+/// An operation of one number.
+fn unary<T: Element + Number>(
+    stream: &Stream,
+    config: Config,
+    operation: (&'static str, Unary),
+    inputs: &[DeviceBuffer<T>],
+    out: &mut DeviceBuffer<T>,
+) -> warpsmith_runtime::Result<()> {
+    ops::unary_with(stream, Some(config), operation, inputs[0].as_slice(), out.into())
+}
+
+/// An operation of two numbers.
+fn binary<T: Element + Number>(
+    stream: &Stream,
+    config: Config,
+    operation: (&'static str, Binary),
+    inputs: &[DeviceBuffer<T>],
+    out: &mut DeviceBuffer<T>,
+) -> warpsmith_runtime::Result<()> {
+    ops::binary_with(stream, Some(config), operation, (&inputs[0]).into(), (&inputs[1]).into(), out.into())
 }
 
 /// The index of the first element whose key is greatest.

@@ -3,7 +3,7 @@
 use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 
-use super::elementwise::add;
+use super::arithmetic::add;
 use super::launch::same_length;
 use super::number::Number;
 use warpsmith_runtime::Result;

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use gpu_spec::KernelSpec;
+use gpu_std::family::Variant as FamilyVariant;
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::launch::{spread_block, usual_block};
 use warpsmith_runtime::{Device, DeviceProperties};
@@ -140,15 +141,20 @@ pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
     let all = of_types(kernel, dtype);
     all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| {
-        OpError::NoSuchVariant {
-            kernel,
-            dtype: dtype.to_owned(),
-            items: config.items,
-            vector: config.vector,
-            available: all.into_iter().flatten().map(|(&(items, vector), _)| (items, vector)).collect(),
-        }
-        .into()
+        let available = all.into_iter().flatten().map(|(&variant, _)| variant).collect();
+        no_such_variant(kernel, dtype.to_owned(), config, available)
     })
+}
+
+/// The error of a configuration that names no instance.
+pub(super) fn no_such_variant(
+    kernel: &'static str,
+    dtype: String,
+    config: &Config,
+    available: Vec<(u32, u32)>,
+) -> Error {
+    let Config { items, vector, .. } = *config;
+    OpError::NoSuchVariant { kernel, dtype, items, vector, available }.into()
 }
 
 /// The package of the operations' kernels.
@@ -163,7 +169,7 @@ fn of_types(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
 /// The instances of the operations' kernels. They are found by type: the registry may hold kernels of another package
 /// with the same names, and operations launch an instance for what its name promises.
 fn all_instances() -> Vec<&'static KernelSpec> {
-    use gpu_kernels::{arg_reduce, cast, copy, elementwise, fill, random, reduce};
+    use gpu_kernels::{arg_reduce, arithmetic, cast, copy, elementwise, fill, move_rows, random, reduce};
 
     let mut all = Vec::new();
     macro_rules! add {
@@ -172,12 +178,31 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     add! {
         copy: copy;
         fill: fill;
+        arithmetic: unary binary compare select clamp lerp;
         elementwise: axpy add mul fma relu gelu sigmoid exp;
         reduce: reduce_sum reduce_prod reduce_min reduce_max;
         arg_reduce: reduce_argmin reduce_argmax;
         random: uniform normal exponential integers bernoulli dropout permutation;
     }
+    all.extend(move_rows::move_rows::<(), (), 0, 0>::instances());
     all.extend(cast::cast::<(), (), 0, 0>::instances());
+    #[cfg(feature = "histogram")]
+    {
+        use gpu_kernels::histogram;
+
+        add! { histogram: histogram_even histogram_edges; }
+    }
+    #[cfg(feature = "scan")]
+    {
+        use gpu_kernels::{compact, scan, scan_by_key};
+
+        add! {
+            scan: scan_sum scan_min scan_max;
+            compact: compact_flagged compact_compared compact_runs;
+        }
+        all.extend(scan_by_key::scan_sum_by_key::<(), (), 0, 0>::instances());
+    }
+    all.extend(cast::cast_to_signed::<(), (), 0, 0>::instances());
     all.extend(cast::cast_to_bool::<(), 0, 0>::instances());
     all
 }
@@ -199,7 +224,11 @@ pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'st
         table
     });
     let by_type = table.get(kernel)?;
-    let found = by_type.get_key_value(dtype).or_else(|| by_type.get_key_value(same_size(dtype)?));
+    let found = by_type.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
+        // To integers, which have the same bits with a sign and without.
+        Some((from, to)) => by_type.get_key_value(&format!("{from},{}", same_size(to)?)),
+        None => by_type.get_key_value(same_size(dtype)?),
+    });
     found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
 
@@ -241,14 +270,19 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Device) -> Config {
+    default_of(Instances::Own(kernel), element_bytes, n, device)
+}
+
+/// As [`default_config`], of any kernel with variants.
+pub(crate) fn default_of(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &Device) -> Config {
     if !device.is_emulated() {
         return gpu_config(kernel, element_bytes, n, device.properties());
     }
-    let vector = 16;
-    let items = nearest_items(kernel, 8);
+    let items = kernel.nearest_items(8);
+    let vector = kernel.largest_vector(items);
     let accesses = n / (vector as usize / element_bytes.max(1)).max(1);
     let threads_for_all = device.properties().multiprocessors as usize * 4 * items as usize;
-    let largest = if is_reduction(kernel) { 64 } else { 256 };
+    let largest = if kernel.is_reduction() { 64 } else { 256 };
     let spread = (accesses / threads_for_all.max(1)).min(1024).next_power_of_two() as u32;
     Config { block: spread.clamp(32, largest), grid: GridRule::Auto, items, vector }
 }
@@ -257,10 +291,18 @@ pub(super) fn is_reduction(kernel: &str) -> bool {
     kernel.starts_with("reduce_")
 }
 
-fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
+/// Whether its blocks take tiles one after the other, and wait for tiles before their own: their tuned block is a multiple
+/// of 32, and more blocks than are resident at once have nothing to do.
+pub(super) fn takes_tiles_in_order(kernel: &str) -> bool {
+    kernel.starts_with("scan_") || kernel.starts_with("compact_")
+}
+
+fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
     let block = usual_block(device);
-    let (items, grid) = match kernel {
-        _ if is_reduction(kernel) => (8, GridRule::Waves(1)),
+    let (items, grid) = match kernel.own_name() {
+        _ if kernel.is_reduction() => (8, GridRule::Waves(1)),
+        name if takes_tiles_in_order(name) => (4, GridRule::Waves(1)),
+        "histogram_even" | "histogram_edges" => (4, GridRule::Waves(1)),
         "gelu" => (1, GridRule::Waves(4)),
         "uniform" if element_bytes == 4 => (1, waves_of_threads(n, 96, device)),
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
@@ -268,12 +310,16 @@ fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DevicePrope
         }
         _ => (1, GridRule::Auto),
     };
-    let config = Config { block, grid, items: nearest_items(kernel, items), vector: 16 };
+    let items = kernel.nearest_items(items);
+    let config = Config { block, grid, items, vector: kernel.largest_vector(items) };
     let accesses = |vector: u32| n.div_ceil((vector as usize / element_bytes.max(1)).max(1)) as u64;
-    if is_reduction(kernel) || accesses(16) >= u64::from(device.multiprocessors) * u64::from(block) {
+    if kernel.is_reduction()
+        || takes_tiles_in_order(kernel.own_name())
+        || accesses(config.vector) >= u64::from(device.multiprocessors) * u64::from(block)
+    {
         return config;
     }
-    let vector = smallest_vector(kernel, config.items);
+    let vector = kernel.smallest_vector(config.items);
     let threads = accesses(vector).div_ceil(u64::from(config.items));
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
@@ -287,26 +333,75 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
     GridRule::Waves(waves.clamp(1, 1 << 16) as u32)
 }
 
+/// The instances of a kernel, to choose from.
+#[derive(Clone, Copy)]
+pub(crate) enum Instances<'a> {
+    /// Those of an operation's kernel, by its name.
+    Own(&'a str),
+    /// Those of a function or operator that a user made a kernel.
+    Family {
+        /// All for the types.
+        variants: &'static [FamilyVariant],
+        /// Whether it is an operator.
+        is_reduction: bool,
+    },
+}
+
+impl<'a> Instances<'a> {
+    /// The name of an operation's kernel; empty for another, of whose work nothing is known.
+    fn own_name(self) -> &'a str {
+        match self {
+            Instances::Own(kernel) => kernel,
+            Instances::Family { .. } => "",
+        }
+    }
+
+    /// Whether it reduces.
+    pub(super) fn is_reduction(self) -> bool {
+        match self {
+            Instances::Own(kernel) => is_reduction(kernel),
+            Instances::Family { is_reduction, .. } => is_reduction,
+        }
+    }
+
+    /// Items and vector bytes of each.
+    fn variants(self) -> impl Iterator<Item = (u32, u32)> {
+        let (own, family) = match self {
+            Instances::Own(kernel) => (Some(variants_of_any(kernel)), &[][..]),
+            Instances::Family { variants, .. } => (None, variants),
+        };
+        own.into_iter().flatten().chain(family.iter().map(|variant| (variant.items, variant.vector)))
+    }
+
+    /// The most items that an instance has up to `preferred`, or the least there are.
+    fn nearest_items(self, preferred: u32) -> u32 {
+        let all = || self.variants().map(|(items, _)| items);
+        all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
+    }
+
+    /// The largest access in bytes of the instances with this number of items.
+    fn largest_vector(self, items: u32) -> u32 {
+        self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).max().unwrap_or(16)
+    }
+
+    /// The smallest access in bytes of the instances with this number of items.
+    fn smallest_vector(self, items: u32) -> u32 {
+        self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
+    }
+}
+
 /// The variants that the instances of all types of a kernel have.
-fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> {
+fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> + use<> {
     let dtype = match kernel {
-        "copy" | "fill" => "u32",
+        "copy" | "fill" | "select" => "u32",
         "cast" => "f32,f64",
+        "cast_to_signed" => "f32,i32",
+        "move_rows" => "u32,u32",
+        "scan_sum_by_key" => "f32,u32",
         "integers" | "permutation" => "u32",
         _ => "f32",
     };
     of_types(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)
-}
-
-/// The most items that an instance has up to `preferred`, or the least there are.
-fn nearest_items(kernel: &str, preferred: u32) -> u32 {
-    let all = || variants_of_any(kernel).map(|(items, _)| items);
-    all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
-}
-
-/// The smallest access in bytes of the instances with this number of items.
-fn smallest_vector(kernel: &str, items: u32) -> u32 {
-    variants_of_any(kernel).filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
 }
 
 /// Elements of a tile.
@@ -355,9 +450,9 @@ mod tests {
 
     #[test]
     fn every_benchmarked_kernel_has_all_its_variants() {
-        for kernel in ["copy", "axpy", "reduce_sum"] {
+        for (kernel, instances) in [("copy", 8), ("axpy", 8), ("reduce_sum", 2)] {
             let found = variants(kernel, "f32");
-            assert_eq!(found.len(), 8, "{kernel}: {found:?}");
+            assert_eq!(found.len(), instances, "{kernel}: {found:?}");
             assert!(found.iter().all(|variant| variant.max_block == 512));
         }
         assert_eq!(variants("copy", "bf16").len(), 8);
@@ -385,8 +480,11 @@ mod tests {
 
     #[test]
     fn every_kernel_with_variants_is_known() {
-        let is_variant =
-            |spec: &&KernelInfo| spec.const_argument("VECTOR").is_some() && !std::ptr::eq(*spec, FORGED);
+        // Kernels with one of the two are chosen by their operations, not by a configuration.
+        let is_variant = |spec: &&KernelInfo| {
+            let has = |parameter| spec.const_argument(parameter).is_some();
+            has("ITEMS") && has("VECTOR") && !std::ptr::eq(*spec, FORGED)
+        };
         let registered =
             gpu_std::registry::kernels().filter(|spec| spec.package == PACKAGE).filter(is_variant);
         assert_eq!(registered.count(), all_instances().len());
@@ -394,11 +492,11 @@ mod tests {
 
     #[test]
     fn items_are_the_nearest_there_are() {
-        assert_eq!(nearest_items("axpy", 8), 8);
-        assert_eq!(nearest_items("axpy", 3), 2);
-        assert_eq!(nearest_items("gelu", 8), 4);
-        assert_eq!(nearest_items("gelu", 1), 1);
-        assert_eq!(nearest_items("reduce_prod", 1), 4);
+        let nearest = |kernel, preferred| Instances::Own(kernel).nearest_items(preferred);
+        assert_eq!(nearest("axpy", 8), 8);
+        assert_eq!(nearest("axpy", 3), 2);
+        assert_eq!(nearest("gelu", 8), 1);
+        assert_eq!(nearest("reduce_prod", 1), 4);
     }
 
     /// The emulated device's properties with the figures of a GPU.
@@ -411,7 +509,8 @@ mod tests {
     #[test]
     fn the_default_follows_the_device_and_the_work() {
         let of = |kernel, bytes, n| {
-            let Config { block, grid, items, vector } = gpu_config(kernel, bytes, n, &gpu(132, 2048));
+            let own = Instances::Own(kernel);
+            let Config { block, grid, items, vector } = gpu_config(own, bytes, n, &gpu(132, 2048));
             (block, grid, items, vector)
         };
         for kernel in ["copy", "axpy"] {
@@ -431,7 +530,7 @@ mod tests {
         assert_eq!(of("uniform", 2, 1 << 28).1, GridRule::Waves(8));
         assert_eq!(of("normal", 4, 1 << 24).1, GridRule::Waves(1));
         assert_eq!(of("normal", 4, 0).1, GridRule::Waves(1));
-        let small = gpu_config("axpy", 4, 1 << 28, &gpu(82, 1536));
+        let small = gpu_config(Instances::Own("axpy"), 4, 1 << 28, &gpu(82, 1536));
         assert_eq!(small.block, 192, "an eighth of a multiprocessor of 1536 threads");
     }
 
@@ -441,7 +540,7 @@ mod tests {
         for (kernel, n) in
             kernels.into_iter().flat_map(|kernel| [0, 1, 1000, 1 << 16, 1 << 24].map(|n| (kernel, n)))
         {
-            let config = gpu_config(kernel, 4, n, &gpu(132, 2048));
+            let config = gpu_config(Instances::Own(kernel), 4, n, &gpu(132, 2048));
             assert!(instance(kernel, "f32", &config).is_ok(), "{kernel} {n}: {config}");
         }
     }

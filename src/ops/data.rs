@@ -152,8 +152,14 @@ pub fn cast_with<'s, 'd, T: Element, U: Element>(
     let (arrays, config) = ([src.as_device_ptr(), dst.as_device_ptr()], config.into());
     let operation = match U::IS_BOOL {
         true => Operation::new::<T::Scalar>(stream, "cast_to_bool", dst.len(), &arrays, config),
-        false => Operation::between::<T::Scalar, U::Scalar>(stream, "cast", dst.len(), &arrays, config),
+        false => {
+            let is_float = 0.5_f64.cast::<T::Scalar>() != T::Scalar::ZERO;
+            let is_signed = 0.5_f64.cast::<U::Scalar>() == U::Scalar::ZERO
+                && (-1.0_f64).cast::<U::Scalar>() < U::Scalar::ZERO;
+            let kernel = if is_float && is_signed { "cast_to_signed" } else { "cast" };
+            Operation::between::<T::Scalar, U::Scalar>(stream, kernel, dst.len(), &arrays, config)
+        }
     };
-    // SAFETY: these are the parameters of both kernels; the bytes of a `Checked<bool>` are a `u8`.
+    // SAFETY: these are the parameters of all three kernels, with another sign of integers; the bytes of a `Checked<bool>` are a `u8`.
     unsafe { operation.launch::<(Slice<T::Scalar>, SliceMut<U::Scalar>), _>((src, dst)) }
 }

@@ -5,7 +5,7 @@ use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use super::number::{Number, Real};
+use super::number::Real;
 use warpsmith_runtime::Result;
 
 /// Writes the two forms of each operation, with the parameters of its kernel.
@@ -69,10 +69,6 @@ operations! {
     /// # Ok::<(), warpsmith::Error>(())
     /// ```
     axpy, axpy_with: Real, (a; x => y, "y");
-    /// `out[i] = x[i] + y[i]`; integers wrap.
-    add, add_with: Number, (; x y => out, "the output");
-    /// `out[i] = x[i] * y[i]`; integers wrap.
-    mul, mul_with: Number, (; x y => out, "the output");
     /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
     fma, fma_with: Real, (; x y z => out, "the output");
     /// `out[i] = max(x[i], 0)`; NaN stays NaN.

@@ -1,15 +1,17 @@
 //! [`Operation`]: from a kernel's name, element type, length and configuration to a checked launch.
 //!
-//! Instances are found by name in the registry, so that a configuration read from a file or swept by a tuner
-//! needs no code of its own.
+//! Instances are found by name, or are those of a user's function or operator, so that a configuration read from a file or
+//! swept by a tuner needs no code of its own.
 
 use std::borrow::Cow;
 
+use gpu_spec::KernelSpec;
+use gpu_std::family::Variant;
 use gpu_std::scalar::Scalar;
-use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
+use warpsmith_runtime::{Arguments, DevicePtr, Function, GpuImage, Launch, Module, Stream};
 use warpsmith_store::LaunchStore;
 
-use super::config::{self, Config};
+use super::config::{self, Config, Instances};
 use super::tuned;
 use crate::IMAGE;
 use crate::op_error::OpError;
@@ -27,12 +29,19 @@ pub(crate) fn same_length(
     Err(OpError::LengthMismatch { operation, first_name, first, second_name, second }.into())
 }
 
+/// Where the instances of a kernel are.
+enum Code {
+    /// In this crate's image, by the kernel's type arguments, joined with commas.
+    Own(Cow<'static, str>),
+    /// In a user's.
+    Family { image: &'static GpuImage, variants: &'static [Variant], is_reduction: bool },
+}
+
 /// A kernel to be launched over `n` elements.
 pub(crate) struct Operation<'a> {
     stream: &'a Stream,
     kernel: &'static str,
-    /// The kernel's type arguments, joined with commas.
-    dtype: Cow<'static, str>,
+    code: Code,
     element_bytes: usize,
     n: usize,
     /// Of all arrays, in bytes, at most 16.
@@ -51,8 +60,8 @@ impl<'a> Operation<'a> {
         arrays: &[DevicePtr],
         config: Option<Config>,
     ) -> Self {
-        let (dtype, alignment) = (Cow::Borrowed(T::NAME), tuned::alignment(arrays));
-        Self { stream, kernel, dtype, element_bytes: size_of::<T>(), n, alignment, config, row: None }
+        let (code, alignment) = (Code::Own(Cow::Borrowed(T::NAME)), tuned::alignment(arrays));
+        Self { stream, kernel, code, element_bytes: size_of::<T>(), n, alignment, config, row: None }
     }
 
     /// Of a kernel from one element type to another.
@@ -63,10 +72,36 @@ impl<'a> Operation<'a> {
         arrays: &[DevicePtr],
         config: Option<Config>,
     ) -> Self {
-        let dtype = Cow::Owned(format!("{},{}", T::NAME, U::NAME));
+        let code = Code::Own(Cow::Owned(format!("{},{}", T::NAME, U::NAME)));
         let element_bytes = size_of::<T>().max(size_of::<U>());
         let alignment = tuned::alignment(arrays);
-        Self { stream, kernel, dtype, element_bytes, n, alignment, config, row: None }
+        Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
+    }
+
+    /// Of a kernel that moves elements of one type by indices of another.
+    pub fn by_indices<T: Scalar, I: Scalar>(
+        stream: &'a Stream,
+        kernel: &'static str,
+        n: usize,
+        arrays: &[DevicePtr],
+        config: Option<Config>,
+    ) -> Self {
+        Self { element_bytes: size_of::<T>(), ..Self::between::<T, I>(stream, kernel, n, arrays, config) }
+    }
+
+    /// Of a function or operator that a user made a kernel, with code in `image`. Its largest elements have `element_bytes`.
+    pub fn of_family(
+        stream: &'a Stream,
+        image: &'static GpuImage,
+        (variants, is_reduction): (&'static [Variant], bool),
+        element_bytes: usize,
+        n: usize,
+        arrays: &[DevicePtr],
+        config: Option<Config>,
+    ) -> Self {
+        let kernel = variants.first().map_or("", |variant| (variant.spec)().name);
+        let (code, alignment) = (Code::Family { image, variants, is_reduction }, tuned::alignment(arrays));
+        Self { stream, kernel, code, element_bytes, n, alignment, config, row: None }
     }
 
     /// Launches rows of blocks (in y), each of `threads` threads, instead of one row; rounded up to whole rows.
@@ -77,12 +112,18 @@ impl<'a> Operation<'a> {
     /// Finds the instance and the number of blocks.
     pub fn plan(&self) -> Result<Plan<'a>> {
         let device = self.stream.device();
-        let module = device.load(&IMAGE)?;
+        let (image, instances) = match self.code {
+            Code::Own(_) => (&IMAGE, Instances::Own(self.kernel)),
+            Code::Family { image, variants, is_reduction } => {
+                (image, Instances::Family { variants, is_reduction })
+            }
+        };
+        let module = device.load(image)?;
         let config = self
             .config
             .or_else(|| self.tuned(&module))
-            .unwrap_or_else(|| config::default_config(self.kernel, self.element_bytes, self.n, device));
-        let spec = config::instance(self.kernel, &self.dtype, &config)?;
+            .unwrap_or_else(|| config::default_of(instances, self.element_bytes, self.n, device));
+        let spec = self.instance(&config)?;
         let function = module.function(spec)?;
         let resident = || {
             // The number that fits on the device at once, which the function caches.
@@ -93,7 +134,7 @@ impl<'a> Operation<'a> {
         };
         let blocks = config::blocks(
             &config,
-            self.kernel.starts_with("reduce_"),
+            instances.is_reduction(),
             self.element_bytes,
             self.n,
             device.properties(),
@@ -103,14 +144,44 @@ impl<'a> Operation<'a> {
             let of_row = threads.div_ceil(config.block.max(1)).max(1);
             blocks.div_ceil(of_row).clamp(1, device.properties().max_grid[1].max(1))
         });
-        Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], block: config.block })
+        Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], config })
     }
 
     /// The configuration that the device's store has for it.
     fn tuned(&self, module: &Module) -> Option<Config> {
         let store = LaunchStore::of(module.device());
-        let found = || tuned::find(&store, module, self.kernel, &self.dtype, self.n, self.alignment);
-        if store.has_tuned() { found() } else { None }
+        if !store.has_tuned() {
+            return None;
+        }
+        match &self.code {
+            Code::Own(dtype) => tuned::find_own(&store, module, self.kernel, dtype, self.n, self.alignment),
+            Code::Family { variants, is_reduction, .. } => {
+                let (spec, types) = ((variants.first()?.spec)(), family_types(variants));
+                let known = tuned::Known {
+                    package: spec.package,
+                    kernel: spec.name,
+                    types: &types,
+                    is_reduction: *is_reduction,
+                };
+                let instance = |config: &Config| of_config(variants, config);
+                tuned::find(&store, module, &known, instance, self.n, self.alignment)
+            }
+        }
+    }
+
+    /// The instance that a configuration names.
+    fn instance(&self, config: &Config) -> Result<&'static KernelSpec> {
+        match &self.code {
+            Code::Own(dtype) => config::instance(self.kernel, dtype, config),
+            Code::Family { variants, .. } => of_config(variants, config).ok_or_else(|| {
+                let available = variants.iter().map(|variant| (variant.items, variant.vector)).collect();
+                let types = match family_types(variants) {
+                    none if none.is_empty() => "its types".to_owned(),
+                    types => types,
+                };
+                config::no_such_variant(self.kernel, types, config, available)
+            }),
+        }
     }
 
     /// Enqueues the launch; nothing when there are no elements.
@@ -126,12 +197,24 @@ impl<'a> Operation<'a> {
     }
 }
 
+/// The instance of a family that a configuration names.
+fn of_config(variants: &[Variant], config: &Config) -> Option<&'static KernelSpec> {
+    let is_it = |variant: &&Variant| (variant.items, variant.vector) == (config.items, config.vector);
+    variants.iter().find(is_it).map(|variant| (variant.spec)())
+}
+
+/// The type arguments of a family, joined with commas.
+fn family_types(variants: &[Variant]) -> String {
+    let types = variants.first().map_or(&[][..], |variant| (variant.spec)().types);
+    types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(",")
+}
+
 /// An operation with its instance and its grid.
 pub(crate) struct Plan<'a> {
     stream: &'a Stream,
     function: Function,
     grid: [u32; 2],
-    block: u32,
+    config: Config,
 }
 
 impl Plan<'_> {
@@ -140,13 +223,19 @@ impl Plan<'_> {
         self.grid[0] * self.grid[1]
     }
 
+    /// The configuration that was chosen.
+    #[cfg(feature = "scan")]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Enqueues the launch.
     ///
     /// # Safety
     /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a launch of [`Self::blocks`] blocks
     /// with these arguments: one-dimensional, but for an operation [in rows](Operation::in_rows_of).
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
-        let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.block);
+        let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.config.block);
         // SAFETY: passed on from the caller.
         unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
         Ok(())

@@ -11,16 +11,42 @@
 //! [`variants`] lists what can be chosen. Configurations of a reduction of floats may differ in the last bits: give one
 //! to get the same bits whatever was tuned.
 //!
+//! The features `histogram`, `rows`, `scan` and `sort` of this crate, on by default, are families of operations that a program can
+//! leave out.
+//!
 //! | operation | types |
 //! | --- | --- |
 //! | [`copy()`] | every [`DeviceCopy`](crate::DeviceCopy) |
+//! | [`copy_2d()`], [`concat_rows()`], [`concat_columns()`], [`split_rows()`], [`split_columns()`], [`gather()`], [`gather_rows()`], [`scatter()`], [`scatter_rows()`] | every [`DeviceCopy`](crate::DeviceCopy) |
+//! | [`transpose()`], [`transpose_batched()`] | every [`DeviceCopy`](crate::DeviceCopy) of 1, 2, 4, 8 or 16 bytes |
 //! | [`fill()`] | every [`Element`] |
 //! | [`cast()`] | from every [`Element`] to every [`Element`], `bool` among them |
-//! | [`add()`], [`mul()`] | every [`Number`] |
+//! | [`add()`], [`sub()`], [`mul()`], [`div()`], [`minimum()`], [`maximum()`], [`neg()`], [`abs()`], [`sign()`], [`clamp()`] | every [`Numeric`] |
+//! | [`eq()`], [`ne()`], [`lt()`], [`le()`], [`gt()`], [`ge()`], to `Checked<bool>`; [`select()`] | every [`Element`] |
+//! | [`not()`], [`bit_and()`], [`bit_or()`], [`bit_xor()`] | every [`Bits`] |
+//! | [`shl()`], [`shr()`] | every [`Integer`] |
+//! | [`sqrt()`], [`rsqrt()`], [`reciprocal()`], [`log()`], [`pow()`], [`sin()`], [`cos()`], [`tanh()`], [`silu()`], [`gelu_tanh()`], [`floor()`], [`ceil()`], [`round()`], [`trunc()`], [`lerp()`] | every [`Real`] |
 //! | [`reduce_add()`], [`reduce_add_coalesced()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
 //! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`] | every [`Number`] |
 //! | [`mean()`] | every [`Real`] |
+//! | [`sum_rows()`], [`sum_columns()`], [`sum_segments()`], and so for `prod`, `min`, `max`, `argmin`, `argmax` | every [`Number`] |
+//! | [`softmax()`], [`log_softmax()`], [`layer_norm()`], [`rms_norm()`] of each row, and their backward passes | every [`Real`] |
+//! | [`dot()`] | every [`Number`] |
+//! | [`count_if()`], [`any()`], [`all()`] | every [`Element`], `bool` among them |
+//! | [`variance()`], [`l1_norm()`], [`l2_norm()`] | every [`Real`] |
+//! | [`swiglu()`], [`rotary()`], [`sample()`] | every [`Real`] |
+//! | [`top_k()`] of each row | every [`Number`] |
+//! | [`append_to_cache()`] | every [`Element`], by every [`Index`] |
+//! | [`mean_rows()`], [`mean_columns()`], [`mean_segments()`] | every [`Real`] |
+//! | [`map()`], [`reduce()`], [`inclusive_scan()`], [`exclusive_scan()`] | those of a function or operator of one's own, which a kernel crate made a kernel in one line |
+//! | [`inclusive_sum()`], [`exclusive_sum()`], [`inclusive_min()`], [`exclusive_min()`], [`inclusive_max()`], [`exclusive_max()`], [`inclusive_sum_by_key()`], [`exclusive_sum_by_key()`] | every [`Number`] |
+//! | [`select_if()`], [`partition_if()`], [`unique()`], [`run_lengths()`], [`histogram_edges()`] | every [`Number`] |
+//! | [`select_flagged()`], [`partition_flagged()`] | every [`Element`] |
+//! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
+//! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
+//! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
+//! | `matmul_tn`, with the feature `tensor`, a default | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::ops::{self, Config, GridRule};
@@ -33,35 +59,88 @@
 //! assert_eq!(y.to_host()?, [0.0, 0.0, 2.5, 4.0]);
 //!
 //! // The same on the last two elements, in a configuration of one's own.
-//! let config = Config { block: 64, grid: GridRule::Blocks(1), items: 4, vector: 16 };
+//! let config = Config { block: 64, grid: GridRule::Blocks(1), items: 1, vector: 16 };
 //! ops::relu_with(&stream, config, x.slice(2..), y.slice_mut(..2))?;
 //! assert_eq!(y.to_host()?, [2.5, 4.0, 2.5, 4.0]);
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 
+mod arithmetic;
 mod collective;
+#[cfg(feature = "scan")]
+mod compact;
 mod config;
 mod data;
 mod elementwise;
+#[cfg(feature = "histogram")]
+mod histogram;
+mod index_check;
+mod indices;
 pub(crate) mod launch;
+mod layout;
+#[cfg(feature = "tensor")]
+mod matmul;
 mod number;
+#[cfg(any(feature = "rows", feature = "sort"))]
+mod offset_check;
+mod operand;
+mod own;
 mod reduce;
+#[cfg(feature = "rows")]
+mod rows;
+#[cfg(feature = "scan")]
+mod scan;
+#[cfg(feature = "sort")]
+mod sort;
+#[cfg(any(feature = "scan", feature = "sort"))]
+mod tile_queue;
 mod tuned;
 mod workspace;
 
-pub use collective::{reduce_add, reduce_add_coalesced};
+pub use arithmetic::{
+    abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
+    lerp, log, lt, maximum, minimum, mul, mul_with, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl,
+    shr, sign, silu, sin, sqrt, sub, tanh, trunc,
+};
 #[cfg(feature = "bench")]
-pub(crate) use config::instances_of;
+pub(crate) use arithmetic::{binary_with, clamp_with, lerp_with, unary_with};
+pub use collective::{reduce_add, reduce_add_coalesced};
+#[cfg(feature = "scan")]
+pub use compact::{
+    Comparison, partition_flagged, partition_if, run_lengths, select_flagged, select_if, select_if_with,
+    unique, unique_with,
+};
 pub use config::{Config, GridRule, Variant, default_config, variants};
+#[cfg(feature = "bench")]
+pub(crate) use config::{Instances, default_of, instances_of};
 pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
 pub use elementwise::{
-    add, add_with, axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, mul, mul_with, relu,
-    relu_with, sigmoid, sigmoid_with,
+    axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, relu, relu_with, sigmoid, sigmoid_with,
 };
-pub use number::{Element, Number, Real};
+#[cfg(feature = "histogram")]
+pub use histogram::{histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
+pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
+pub use layout::{
+    concat_columns, concat_rows, copy_2d, split_columns, split_rows, transpose, transpose_batched,
+};
+#[cfg(feature = "tensor")]
+pub use matmul::{MatrixNumber, matmul_tn};
+pub use number::{Bits, Element, Integer, Number, Numeric, Real};
+pub use operand::{Operand, column, row};
+pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};
 pub use reduce::{
     argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into,
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
+#[cfg(feature = "rows")]
+pub use rows::*;
+#[cfg(feature = "scan")]
+pub use scan::{
+    exclusive_max, exclusive_max_with, exclusive_min, exclusive_min_with, exclusive_scan, exclusive_sum,
+    exclusive_sum_by_key, exclusive_sum_with, inclusive_max, inclusive_max_with, inclusive_min,
+    inclusive_min_with, inclusive_scan, inclusive_sum, inclusive_sum_by_key, inclusive_sum_with,
+};
+#[cfg(feature = "sort")]
+pub use sort::{Order, SortKey, lower_bound, merge_sorted, sort, sort_pairs, sort_segments, upper_bound};
 pub use tuned::tuned_config;

@@ -1,5 +1,6 @@
 //! The types that operations take, and what their reductions give.
 
+use gpu_kernels::arithmetic::Arithmetic;
 use gpu_kernels::reduce::Summable;
 use gpu_std::Checked;
 use gpu_std::scalar::{Float, Scalar};
@@ -24,12 +25,12 @@ pub trait Element: DeviceCopy + sealed::Sealed {
 }
 
 /// A type that every operation takes: f32, f64, f16, bf16, i32, u32, i64, u64.
-pub trait Number: Element<Scalar = Self> + Summable<Wide = Self::DeviceSum> {
+pub trait Number: Numeric + Summable<Wide = Self::DeviceSum> {
     /// The result type of [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod): the type itself for floats, i64 and
     /// u64 for integers.
     type Sum: DeviceCopy;
     /// The same as a kernel leaves it on the device: f32 for f16 and bf16, which are rounded on the host.
-    type DeviceSum: DeviceCopy + Scalar;
+    type DeviceSum: Element + Scalar;
     /// The type of a minimum or maximum on the device: f32 for f16 and bf16, else the type itself.
     type DeviceExtreme: DeviceCopy + Scalar;
 
@@ -37,6 +38,19 @@ pub trait Number: Element<Scalar = Self> + Summable<Wide = Self::DeviceSum> {
     fn sum_from_device(sum: Self::DeviceSum) -> Self::Sum;
     /// Narrows a minimum or maximum, which loses nothing.
     fn extreme_from_device(extreme: Self::DeviceExtreme) -> Self;
+}
+
+/// Every number: a [`Number`], or i8, u8, i16 or u16.
+pub trait Numeric: Element<Scalar = Self> + Arithmetic {}
+
+/// An integer.
+pub trait Integer: Numeric + Bits {}
+
+/// A type of bits: an integer, or `Checked<bool>`.
+pub trait Bits: Element {
+    /// What a value is combined with to invert it.
+    #[doc(hidden)]
+    const ONES: Self;
 }
 
 /// A floating-point [`Number`]: f32, f64, f16, bf16.
@@ -61,6 +75,25 @@ macro_rules! elements {
 }
 
 elements!(f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64);
+
+macro_rules! numeric {
+    ($($t:ty),*; $($integer:ident: $ones:expr),*) => {
+        $(impl Numeric for $t {})*
+        $(impl Integer for $integer {}
+        impl Bits for $integer {
+            const ONES: Self = $ones;
+        })*
+    };
+}
+
+numeric!(
+    f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64;
+    i8: -1, u8: u8::MAX, i16: -1, u16: u16::MAX, i32: -1, u32: u32::MAX, i64: -1, u64: u64::MAX
+);
+
+impl Bits for Checked<bool> {
+    const ONES: Self = Checked::TRUE;
+}
 
 impl sealed::Sealed for Checked<bool> {}
 
@@ -112,3 +145,48 @@ macro_rules! real {
 }
 
 real!(f32, f64, f16, bf16);
+
+/// The bits of a number.
+#[cfg(any(feature = "rows", feature = "scan"))]
+pub(super) fn bits<T: Scalar>(x: T) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&x));
+    u64::from_le_bytes(bytes)
+}
+
+/// What the bits of a type mean, for kernels that take integers of its size.
+#[cfg(any(feature = "rows", feature = "scan"))]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BitLayout {
+    /// The highest bit.
+    #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
+    pub sign: u64,
+    #[cfg_attr(not(feature = "scan"), allow(dead_code, reason = "comparisons alone need it"))]
+    pub is_float: bool,
+    /// The bits to invert in a number whose highest bit is set, and in every one, so that numbers are in the order of
+    /// integers without a sign.
+    pub negative: u64,
+    pub always: u64,
+    /// The bits of a float's magnitude, and the greatest magnitude that is no NaN; all bits of an integer.
+    pub magnitude: u64,
+    pub most: u64,
+}
+
+#[cfg(any(feature = "rows", feature = "scan"))]
+impl BitLayout {
+    pub fn of<T: Scalar>() -> Self {
+        let sign = 1 << (8 * size_of::<T>() - 1);
+        let always = if T::MAX_IDENTITY < T::ZERO { sign } else { 0 };
+        match 0.5_f64.cast::<T>() != T::ZERO {
+            true => Self {
+                sign,
+                is_float: true,
+                negative: sign - 1,
+                always,
+                magnitude: sign - 1,
+                most: bits(T::MIN_IDENTITY),
+            },
+            false => Self { sign, is_float: false, negative: 0, always, magnitude: u64::MAX, most: u64::MAX },
+        }
+    }
+}

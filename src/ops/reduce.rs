@@ -15,6 +15,9 @@ use super::workspace;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
+/// Bytes of a running value of the operations' own reductions.
+const VALUE_BYTES: usize = 16;
+
 /// Launches `kernel` over `x` and waits for its value; of no elements it is `of_nothing`.
 fn to_host<T: Number, D: DeviceCopy>(
     stream: &Stream,
@@ -22,13 +25,44 @@ fn to_host<T: Number, D: DeviceCopy>(
     x: DeviceSlice<'_, T>,
     of_nothing: D,
 ) -> Result<D> {
+    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], None);
+    // SAFETY: the kernel is a reduction of `T` to `D`.
+    unsafe { value(stream, &operation, x, VALUE_BYTES, of_nothing) }
+}
+
+/// Launches `kernel` over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
+fn to_element<T: Number, D: DeviceCopy>(
+    stream: &Stream,
+    kernel: &'static str,
+    config: Option<Config>,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, D>,
+    of_nothing: D,
+) -> Result<()> {
+    same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
+    let operation = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config);
+    // SAFETY: the kernel is a reduction of `T` to `D`; `out` is one element.
+    unsafe { element(stream, &operation, x, VALUE_BYTES, out, of_nothing) }
+}
+
+/// Launches a reduction over `x` and waits for its value; of no elements it is `of_nothing`.
+///
+/// # Safety
+/// The operation's kernel reduces `T` to `D`, with running values of at most `value_bytes`.
+pub(super) unsafe fn value<T: DeviceCopy, D: DeviceCopy>(
+    stream: &Stream,
+    operation: &Operation<'_>,
+    x: DeviceSlice<'_, T>,
+    value_bytes: usize,
+    of_nothing: D,
+) -> Result<D> {
     if x.is_empty() {
         return Ok(of_nothing);
     }
-    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], None).plan()?;
+    let plan = operation.plan()?;
     // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
     unsafe {
-        workspace::with(stream, plan.blocks(), |workspace| {
+        workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), workspace.result());
             // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
             // stream's, large enough for the plan's blocks, and locked until the value has been read.
@@ -38,23 +72,25 @@ fn to_host<T: Number, D: DeviceCopy>(
     }
 }
 
-/// Launches `kernel` over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
-fn to_element<T: Number, D: DeviceCopy>(
+/// Launches a reduction over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
+///
+/// # Safety
+/// As [`value`]; `out` is one element.
+pub(super) unsafe fn element<T: DeviceCopy, D: DeviceCopy>(
     stream: &Stream,
-    kernel: &'static str,
-    config: Option<Config>,
+    operation: &Operation<'_>,
     x: DeviceSlice<'_, T>,
+    value_bytes: usize,
     mut out: DeviceSliceMut<'_, D>,
     of_nothing: D,
 ) -> Result<()> {
-    same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
     if x.is_empty() {
         return out.copy_from_host(&[of_nothing]);
     }
-    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+    let plan = operation.plan()?;
     // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
     unsafe {
-        workspace::with(stream, plan.blocks(), |workspace| {
+        workspace::with(stream, plan.blocks(), value_bytes, |workspace| {
             let arguments = (x, workspace.partials(), out);
             // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
             // stream's, large enough for the plan's blocks, and locked until the launch is enqueued; `out` is one

@@ -3,6 +3,7 @@
 //! A record in the store is data of another program, perhaps damaged or of an older build: one that does not name an
 //! instance that exists, or requests what an operation cannot launch, is skipped. It is never an error.
 
+use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, DevicePtr, Module};
 use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
@@ -40,11 +41,11 @@ pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device:
     if !store.has_tuned() {
         return None;
     }
-    find(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
+    find_own(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
 }
 
 /// As [`tuned_config`], in the store of a device that has the image loaded.
-pub(super) fn find(
+pub(super) fn find_own(
     store: &LaunchStore,
     module: &Module,
     kernel: &str,
@@ -53,15 +54,38 @@ pub(super) fn find(
     alignment: u32,
 ) -> Option<Config> {
     let (types, instances) = config::instances(kernel, dtype)?;
+    let instance = |config: &Config| instances.get(&(config.items, config.vector)).copied();
+    let known = Known { package: config::PACKAGE, kernel, types, is_reduction: config::is_reduction(kernel) };
+    find(store, module, &known, instance, n, alignment)
+}
+
+/// The name of a kernel in a store, and its kind.
+pub(super) struct Known<'a> {
+    pub package: &'a str,
+    pub kernel: &'a str,
+    /// Its type arguments, joined with commas.
+    pub types: &'a str,
+    pub is_reduction: bool,
+}
+
+/// What was tuned for a kernel of an image, if `instance` knows an instance for it.
+pub(super) fn find(
+    store: &LaunchStore,
+    module: &Module,
+    known: &Known<'_>,
+    instance: impl FnOnce(&Config) -> Option<&'static KernelSpec>,
+    n: usize,
+    alignment: u32,
+) -> Option<Config> {
+    let &Known { package, kernel, types, is_reduction } = known;
     let device = module.device().properties();
-    let (package, image) = (config::PACKAGE, module.image_hash());
+    let image = module.image_hash();
     let tuned = store.tuned(&TuningKey { device, package, kernel, types, image, n: n as u64, alignment })?;
     let config = from_values(&tuned)?;
-    let spec = instances.get(&(config.items, config.vector))?;
+    let spec = instance(&config)?;
     let names_another = tuned.symbol.as_ref().is_some_and(|symbol| symbol != spec.symbol);
     let bounds = spec.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
     let most_threads = bounds.min(device.max_threads_per_block);
-    let is_reduction = config::is_reduction(kernel);
     let is_legal_grid = match config.grid {
         GridRule::Auto => true,
         GridRule::Waves(waves) => waves <= MOST_WAVES || !is_reduction,
@@ -70,7 +94,9 @@ pub(super) fn find(
             is_few && blocks <= device.max_grid[0]
         }
     };
-    (!names_another && (1..=most_threads).contains(&config.block) && is_legal_grid).then_some(config)
+    let is_legal_block = !config::takes_tiles_in_order(kernel) || config.block.is_multiple_of(32);
+    (!names_another && is_legal_block && (1..=most_threads).contains(&config.block) && is_legal_grid)
+        .then_some(config)
 }
 
 /// The configuration of these values; `None` if one is missing, or there is an axis that operations have not.

@@ -4,14 +4,14 @@
 //! each other without clearing it. The stream keeps it, and returns it up for a larger one when a larger grid needs
 //! that.
 
-use gpu_kernels::reduce::workspace_bytes;
+use gpu_std::reduction::{MAX_BYTES, workspace_bytes};
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::{DeviceCopy, Stream};
 
 use warpsmith_runtime::Result;
 
 /// Bytes at the start of the memory for a value on its way to the host.
-const RESULT_BYTES: usize = 16;
+const RESULT_BYTES: usize = MAX_BYTES;
 /// Grids up to this size share the first allocation.
 const LEAST_BLOCKS: u32 = 1024;
 
@@ -21,7 +21,7 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, made or grown for `blocks`. Nothing else enqueues work with it
+/// Runs `work` with the stream's workspace, made or grown for `blocks` with values of `value_bytes`. Nothing else enqueues work with it
 /// meanwhile.
 ///
 /// # Safety
@@ -30,11 +30,12 @@ pub(super) struct Workspace {
 pub(super) unsafe fn with<R>(
     stream: &Stream,
     blocks: u32,
+    value_bytes: usize,
     work: impl FnOnce(&Workspace) -> Result<R>,
 ) -> Result<R> {
     // Sizes double, so that a growing grid seldom needs a new one.
     let blocks = blocks.max(LEAST_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
-    let bytes = RESULT_BYTES + workspace_bytes(blocks as usize);
+    let bytes = RESULT_BYTES + workspace_bytes(value_bytes, blocks as usize);
     // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
     unsafe {
         stream.with_scratch("reduce", bytes, |memory, new| {

@@ -57,13 +57,13 @@ pub(super) struct State {
 }
 
 /// Numbers that one operation has for itself.
-pub(super) struct Numbers {
+pub(crate) struct Numbers {
     pub seed: u64,
     /// From the beginning, or from where a graph's launch begins.
     pub offset: u64,
     pub layout: Layout,
     /// Where captured operations find the seed and the offset of the launch.
-    pub replay: Option<Arc<Replay>>,
+    pub(super) replay: Option<Arc<Replay>>,
 }
 
 impl Generator {
@@ -161,7 +161,7 @@ impl Generator {
 
     /// Calls `work` with numbers for an operation on a stream. `increment` says for a layout how much of the offset it needs.
     /// When `work` fails, the generator is where it was, unless other numbers were taken meanwhile.
-    pub(super) fn with_numbers<R>(
+    pub(crate) fn with_numbers<R>(
         &self,
         stream: &Stream,
         call: &'static str,

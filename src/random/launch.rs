@@ -83,7 +83,7 @@ impl Draw<'_> {
 }
 
 /// Calls `launch` with what a kernel is to be given for the beginning.
-pub(super) fn with_base<R>(
+pub(crate) fn with_base<R>(
     numbers: &Numbers,
     stream: &Stream,
     launch: impl FnOnce(DeviceSlice<'_, u64>) -> Result<R>,

@@ -67,9 +67,13 @@ mod layout;
 mod operations;
 mod replay;
 
+#[cfg(feature = "rows")]
+pub(crate) use generator::Numbers;
 pub use generator::{
     DEFAULT_SEED, Generator, default_generator, manual_seed_all, seed_all, set_states, states,
 };
+#[cfg(feature = "rows")]
+pub(crate) use launch::with_base;
 pub use layout::Layout;
 pub use operations::{
     Bernoulli, Integer, bernoulli, dropout, exponential, integers, normal, normal_with, permutation, uniform,

@@ -20,7 +20,7 @@ use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 12] = [
+pub const EXAMPLES: [&str; 13] = [
     "saxpy",
     "reduce",
     "nbody",
@@ -33,6 +33,7 @@ pub const EXAMPLES: [&str; 12] = [
     "counters",
     "ranks",
     "data-parallel",
+    "own-operations",
 ];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
@@ -69,16 +70,26 @@ pub fn check(root: &Path) -> Result<()> {
         let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
+    // Each family alone, and none: what one needs of another would be missing. For the GPU as far as rustc finds errors.
+    let families = || {
+        ["", "histogram", "rows", "scan", "sort"].into_iter().try_for_each(|family| {
+            let features = ["--no-default-features", "--features", family, "--", "-D", "warnings"];
+            let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
+            clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
+            run(clippy.args(features))
+        })
+    };
     let layers = || layers::check(root);
     let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
         ("guide", &guide),
         ("clippy", &clippy),
+        ("families of kernels", &families),
         ("documentation", &documentation),
         ("tests", &tests),
         ("checked kernels", &checked_kernels),

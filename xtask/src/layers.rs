@@ -102,6 +102,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "recorder",
             "work",
             "mesh",
+            "ending",
             "exchange",
             "symmetric",
             "backend",
@@ -111,6 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "communicator",
         ],
     ),
+    ("tensor", &["error", "matmul"]),
     (
         "runtime/libraries",
         &[
@@ -142,6 +144,7 @@ const WITHOUT_ORDER: &[&str] = &[
     "gpu-spec",
     "gpu-std",
     "runtime/collective/kernels",
+    "tensor/kernels",
 ];
 /// The most files that may import each other in a circle.
 const LARGEST_CIRCLE: usize = 10;

@@ -38,8 +38,11 @@ fn published(root: &Path) -> Result<Vec<String>> {
 }
 
 /// The images that packages carry: the file that the builder writes, and the package's folder.
-const IMAGES: [(&str, &str); 2] =
-    [("gpu_kernels_image.rs", ""), ("warpsmith_collective_kernels_image.rs", "runtime/collective")];
+const IMAGES: [(&str, &str); 3] = [
+    ("gpu_kernels_image.rs", ""),
+    ("warpsmith_collective_kernels_image.rs", "runtime/collective"),
+    ("warpsmith_tensor_kernels_image.rs", "tensor"),
+];
 
 /// Copies the images to where their packages take them from. `build` is what cargo does to build the facade, nothing
 /// when it did so before.

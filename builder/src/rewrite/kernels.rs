@@ -1,7 +1,7 @@
 //! Kernels: what `#[kernel]` says of each to the builder.
 //!
 //! Architecture and stack are in the name of a section: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"`
-//! (zero, and a stack that is not there: not given). The launches that a kernel can have are a constant
+//! (zero, and a stack that is not there: not given; `90a` is an architecture that alone has the kernel). The launches that a kernel can have are a constant
 //! ([`gpu_spec::LaunchLimits`]; without it, the numbers of the section) and become attributes:
 //!
 //! | limit | attribute | PTX |
@@ -17,10 +17,11 @@
 use std::collections::HashMap;
 
 use gpu_spec::image::{NO_PANIC_PREFIX, ORIGIN_PREFIX};
-use gpu_spec::{AbiParam, LaunchBounds, LaunchLimits};
+use gpu_spec::{AbiParam, LaunchBounds, LaunchLimits, ParamKind};
 
 use super::RewriteError;
 use super::text;
+use crate::arch::Arch;
 
 /// A kernel of the module.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Kernel {
     pub symbol: String,
     /// The least compute capability that has it, `10 * major + minor`; 0 means any.
     pub min_arch: u32,
+    /// Whether no other capability has it: it uses instructions of `sm_90a`, say.
+    pub is_arch_specific: bool,
     /// Bytes of stack that it requests; 0 when it requests none.
     pub stack: u32,
     /// The block that every launch must have.
@@ -39,6 +42,16 @@ pub struct Kernel {
     pub no_panic: bool,
     /// Its origin; `None` when `#[kernel]` did not write it.
     pub abi: Option<Abi>,
+}
+
+impl Kernel {
+    /// Whether the code for `arch` has it.
+    pub fn is_in(&self, arch: Arch) -> bool {
+        match self.is_arch_specific {
+            true => arch.is_specific() && arch.capability() == self.min_arch,
+            false => self.min_arch <= arch.capability(),
+        }
+    }
 }
 
 /// Where a kernel is from, and its parameters as the device compiler laid them out.
@@ -137,8 +150,13 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     let rest = &line[at + SECTION.len()..];
     let bad = || RewriteError::KernelSection { symbol: symbol.clone(), line: line.to_owned() };
     let (bounds, after) = rest.split_once('"').ok_or_else(bad)?;
-    let numbers: Vec<u32> =
-        bounds.split(',').skip(1).map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
+    let is_arch_specific = bounds.split(',').nth(3).is_some_and(|arch| arch.ends_with('a'));
+    let number = |(place, text): (usize, &str)| match is_arch_specific && place == 3 {
+        true => text.trim_end_matches('a').parse(),
+        false => text.parse(),
+    };
+    let numbers = bounds.split(',').enumerate().skip(1).map(number);
+    let numbers: Vec<u32> = numbers.collect::<Result<_, _>>().map_err(|_| bad())?;
     let (max_threads, min_blocks, min_arch, stack) = match numbers[..] {
         [max_threads, min_blocks, min_arch] => (max_threads, min_blocks, min_arch, 0),
         [max_threads, min_blocks, min_arch, stack] => (max_threads, min_blocks, min_arch, stack),
@@ -149,7 +167,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
         Some(limits) => limits.launch_bounds().unwrap_or(LaunchBounds { max_threads: 0, min_blocks: 0 }),
         None => LaunchBounds { max_threads, min_blocks },
     };
-    let mut rewritten = line[..at].to_owned();
+    let mut rewritten = grid_constants(&line[..at], &records.of(&symbol)?).ok_or_else(bad)?;
     let mut attribute = |name: &str, value: String| {
         rewritten.push_str(&format!(" \"nvvm.{name}\"=\"{value}\""));
     };
@@ -163,11 +181,45 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    if let Some(cluster) = cluster {
+    // Every launch without clusters has those of one block.
+    if let Some(cluster) = cluster.filter(|cluster| *cluster != [1; 3]) {
         attribute("cluster_dim", sides(cluster));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch, stack, block, cluster, ..Kernel::default() }))
+    Ok((rewritten, Kernel { symbol, min_arch, is_arch_specific, stack, block, cluster, ..Kernel::default() }))
+}
+
+/// The head of a `define` line with each tensor map passed by value, as a constant of the grid: `ptr %0` becomes
+/// `ptr byval([128 x i8]) align 64 "nvvm.grid_constant" %0`. The kernel then has the address of the parameter itself, which
+/// is where the hardware reads a map. `None` where the line has other parameters than the record.
+fn grid_constants(head: &str, abi: &Option<Abi>) -> Option<String> {
+    let is_map = |param: &AbiParam| param.kind == ParamKind::TensorMap as u32;
+    let Some(abi) = abi.as_ref().filter(|abi| abi.params.iter().any(is_map)) else {
+        return Some(head.to_owned());
+    };
+    let open = head.find('@').and_then(|at| Some(at + head[at..].find('(')?))?;
+    let (inside, after) = text::parenthesised(&head[open..])?;
+    let machine = abi.params.iter().flat_map(|param| {
+        let (_, second) = param.machine();
+        std::iter::once(is_map(param)).chain(second.map(|_| false))
+    });
+    let parameters = text::list(inside);
+    let machine: Vec<bool> = machine.collect();
+    if machine.len() != parameters.len() {
+        return None;
+    }
+    let parameters: Vec<String> = parameters
+        .iter()
+        .zip(machine)
+        .map(|(parameter, is_map)| match (is_map, parameter.rsplit_once(' ')) {
+            (false, _) => Some((*parameter).to_owned()),
+            (true, Some((ty, name))) if ty.starts_with("ptr") => {
+                Some(format!("ptr byval([128 x i8]) align 64 \"nvvm.grid_constant\" {name}"))
+            }
+            (true, _) => None,
+        })
+        .collect::<Option<_>>()?;
+    Some(format!("{}({}){after}", &head[..open], parameters.join(", ")))
 }
 
 #[cfg(test)]
@@ -191,6 +243,7 @@ mod tests {
                 [64, 3, 64, 1, 1, 2, 1, 1],
                 r#" "nvvm.reqntid"="64,1,1" "nvvm.minctasm"="3" "nvvm.cluster_dim"="2,1,1""#,
             ),
+            ([64, 0, 64, 1, 1, 1, 1, 1], r#" "nvvm.reqntid"="64,1,1""#),
         ] {
             let line = record(numbers);
             let mut records = Records::default();
@@ -244,6 +297,28 @@ mod tests {
         records.read("@__warpsmith_no_panic.k = constant [1 x i8] c\"\\01\", align 1");
         assert!(records.is_without_panics("k") && !records.is_without_panics("none"));
         assert!(records.of("half").unwrap_err().to_string().contains("`half`"));
+    }
+
+    #[test]
+    fn tensor_maps_become_grid_constants() {
+        let mut records = Records::default();
+        for line in [
+            "@__warpsmith_origin.k = constant [12 x i8] c\"p 1.0.0 a::b\", align 1",
+            "@__warpsmith_abi.k = constant [24 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\0A\\00\\00\\00\\02\\00\\00\\00\\02\\00\\00\\00\", align 4",
+        ] {
+            records.read(line);
+        }
+        let line = "define ptx_kernel void @k(ptr noundef %0, i64 noundef %1, ptr noundef %2) unnamed_addr #1 section \".warpsmith,0,0,90a\" {";
+        let (rewritten, kernel) = rewrite(line, &records).unwrap();
+        assert_eq!(
+            rewritten,
+            "define ptx_kernel void @k(ptr noundef %0, i64 noundef %1, ptr byval([128 x i8]) align 64 \"nvvm.grid_constant\" %2) unnamed_addr #1 {"
+        );
+        assert!(
+            kernel.is_in(Arch::SM_90A) && !kernel.is_in(Arch::SM_90) && !kernel.is_in(Arch::specific(100))
+        );
+        let other = line.replace(", ptr noundef %2", "");
+        assert!(rewrite(&other, &records).unwrap_err().to_string().contains("`k`"));
     }
 
     #[test]

@@ -102,6 +102,20 @@ fn a_crate_may_turn_on_the_features_itself() {
 }
 
 #[test]
+fn default_features_can_be_turned_off() {
+    let on = "#[cfg(feature = \"unwanted\")] compile_error!(\"its default features are on\");\n";
+    let folder =
+        scratch_crate("default-features", &format!("{on}{HANDLER}{}", KERNEL.replace("VALUE", "1.0")));
+    let manifest = folder.join("Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(manifest, text + "[features]\ndefault = [\"unwanted\"]\nunwanted = []\n").unwrap();
+    let builder = PtxBuilder::new(folder).archs([Arch::SM_80]);
+    build("default-features", &builder.clone().no_default_features()).unwrap();
+    let error = build("default-features", &builder).unwrap_err().to_string();
+    assert!(error.contains("its default features are on"), "{error}");
+}
+
+#[test]
 fn rustc_errors_are_shown_as_they_are() {
     let error = error_of("type-error", "pub fn f() -> u32 { \"text\" }\n");
     assert!(

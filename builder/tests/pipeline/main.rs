@@ -10,3 +10,4 @@ mod hostile_environment;
 mod no_toolchain;
 mod panic_calls;
 mod ptx_facts;
+mod wgmma;

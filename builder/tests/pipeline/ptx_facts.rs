@@ -169,7 +169,9 @@ fn libdevice_is_inlined_and_the_architecture_constant() {
         let math = function(&ptx, "math");
         assert!(math.contains("ex2.approx") && !math.contains("call"), "{math}");
         assert!(math.contains(constant) && !math.contains(other), "{math}");
-        assert!(!ptx.contains("__nv_") && !ptx.contains("__nvvm_reflect"), "{arch}");
+        // Comments name the blocks of inlined functions.
+        let code: Vec<&str> = ptx.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+        assert!(code.iter().all(|line| !line.contains("__nv")), "{arch}");
     }
 }
 

@@ -16,7 +16,7 @@ use warpsmith::bench::stats::ratio;
 const NEAR: f64 = 0.02;
 /// Values that every kernel has; its default configuration is measured, too.
 const AXES: [&str; 8] =
-    ["--axis", "block=256", "--axis", "grid=auto,waves:4", "--axis", "items=1,4", "--axis", "vector=16"];
+    ["--axis", "block=256", "--axis", "grid=auto,waves:4", "--axis", "items=4,8", "--axis", "vector=16"];
 
 fn device() -> String {
     std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())

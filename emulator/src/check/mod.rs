@@ -288,6 +288,16 @@ impl Checker {
         self.pages.begin_phase();
     }
 
+    /// A copy that no thread makes has written these bytes.
+    pub fn copied_to(&mut self, start: usize, bytes: usize) {
+        if let Some(region) = self.regions.find(start)
+            && let Some(offset) = start.checked_sub(region.start)
+            && !region.of.is_forbidden()
+        {
+            region.mark(offset, bytes, true);
+        }
+    }
+
     /// The shared array at this address, with red zones around it, begins a new life.
     pub fn fresh(&mut self, start: usize, bytes: usize) {
         self.regions.fresh(start, bytes);

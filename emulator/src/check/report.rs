@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use gpu_spec::{Extents2, Extents3, ParamKind};
+use gpu_spec::{Extents2, Extents3, ParamKind, TensorMapData, TensorMapSpec};
 
 use super::finding::{Access, Finding, FindingKind};
 use super::memory::{FILL, Of, Regions};
@@ -78,7 +78,11 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
         // SAFETY: the second value of a slice is a length, of a view extents.
         let elements = unsafe {
             match param.kind {
-                ParamKind::Value | ParamKind::Shared | ParamKind::Pointer | ParamKind::PointerMut => None,
+                ParamKind::Value
+                | ParamKind::Shared
+                | ParamKind::Pointer
+                | ParamKind::PointerMut
+                | ParamKind::TensorMap => None,
                 ParamKind::Slice | ParamKind::SliceMut => {
                     let span = second.cast::<usize>().read_unaligned();
                     Some(Elements { size, span, pitch: None, rows: None })
@@ -103,6 +107,12 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
                 let pointers =
                     words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
                 found.extend(pointers.map(|start| Argument { name, start, elements: None }));
+            }
+            ParamKind::TensorMap => {
+                // SAFETY: as above; a map is 128 bytes, at a multiple of 64.
+                let map = unsafe { launch.args[at].cast::<TensorMapData>().read_unaligned() };
+                let start = TensorMapSpec::decode(&map).map(|map| map.address as usize);
+                found.extend(start.map(|start| Argument { name, start, elements: None }));
             }
             _ => found.push(Argument { name, start: start(), elements }),
         }

@@ -93,8 +93,9 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
 }
 
 /// Fills `out` with integers from `low` on, below `low` + `range`: a word modulo `range`, of 32 bits for ranges below
-/// [`WIDE_RANGE`] and of 64 bits for others. A `range` of 0 writes nothing.
-#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
+/// [`WIDE_RANGE`] and of 64 bits for others. A `range` of 0 writes nothing. Signed integers are drawn as the unsigned ones with
+/// their bits.
+#[kernel(types(T = u32, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,

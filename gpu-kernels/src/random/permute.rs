@@ -22,7 +22,7 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
 /// Writes a permutation of 0 to n − 1 to `out`, n elements. `a` and `b` are those of [`sides`] for n. Nothing is written if
 /// their product is less than n, or a or more beyond it: then pairs could go through very often until one is below n.
-#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
+#[kernel(types(T = u32, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512), bytes = out.bytes())]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,

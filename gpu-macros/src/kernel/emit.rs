@@ -1,7 +1,7 @@
 //! The items that `#[kernel]` emits beside the function.
 //!
 //! - For the GPU, one `extern "ptx-kernel"` entry per instance, with what it needs in the name of its section,
-//!   `.warpsmith,0,0,MIN_ARCH` and `,STACK` where it is given, a record of its parameters as the device compiler lays them
+//!   `.warpsmith,0,0,MIN_ARCH` (`90a` for that architecture only) and `,STACK` where it is given, a record of its parameters as the device compiler lays them
 //!   out, and one of the launches that it can have. The builder reads all of them.
 //! - For the host, a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`, an entry for
 //!   the emulated device, and a registered `KernelSpec`.
@@ -9,7 +9,7 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, Generics, Ident};
+use syn::{Attribute, GenericParam, Generics, Ident, Visibility};
 
 use super::Kernel;
 use super::forms::{Form, forms, length_name, marker_of, passed, types};
@@ -17,6 +17,7 @@ use super::instances::{Argument, Instance};
 use super::limits;
 use super::params::{Kind, Param, text};
 use super::traffic;
+use crate::family::OfTypes;
 
 /// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
@@ -26,6 +27,20 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     }
     // A kernel has one parameter for each buffer of its launch.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
+    // The kernel of a family is known by its type alone: the function of this name is the user's.
+    let (shown, hidden) = match &kernel.family {
+        None => (quote!(#function), None),
+        Some(family) => {
+            function.sig.ident = callee_name(kernel);
+            function.vis = Visibility::Inherited;
+            let of_host = (family.of_host)(
+                &kernel.function.sig.ident,
+                &OfTypes::of(&kernel.function.sig.ident, &kernel.instances),
+            );
+            let (shown, helpers) = (&family.function, &family.helpers);
+            (quote!(#shown), Some(quote!(#helpers #function #of_host)))
+        }
+    };
     let marker = marker(kernel);
     let instances = instances(kernel);
     let types = types(kernel);
@@ -34,11 +49,12 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
     let on_host = kernel.instances.iter().map(|instance| host_entry(kernel, instance));
     quote! {
-        #function
+        #shown
         #marker
         #instances
         #[doc(hidden)]
         const _: () = {
+            #hidden
             #types
             #as_kernel
             #(#checks)*
@@ -78,7 +94,12 @@ fn marker(kernel: &Kernel) -> TokenStream {
         function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).collect();
     let summary = format!("The kernel [`{name}()`] as a type, to launch it by.");
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
-    let (declared, _) = plain_generics(&function.sig.generics);
+    let (mut declared, _) = plain_generics(&function.sig.generics);
+    if kernel.family.is_some() {
+        // `ITEMS` and `VECTOR`: without them the type stands for all of these instances.
+        let from = declared.len().saturating_sub(2);
+        declared[from..].iter_mut().for_each(|constant| constant.extend(quote!(= 0)));
+    }
     let types = function.sig.generics.type_params().map(|parameter| &parameter.ident);
     quote! {
         #[doc = #summary]
@@ -230,9 +251,17 @@ fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
     passed(kernel, instance).iter().map(abi).collect()
 }
 
+/// The name of the function that the entries call.
+fn callee_name(kernel: &Kernel) -> Ident {
+    match kernel.family {
+        None => kernel.function.sig.ident.clone(),
+        Some(_) => Ident::new("__kernel", kernel.function.sig.ident.span()),
+    }
+}
+
 /// `name` or `name::<f32, 4>`.
 fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let name = &kernel.function.sig.ident;
+    let name = callee_name(kernel);
     let arguments: Vec<TokenStream> = instance.0.iter().map(Argument::tokens).collect();
     if arguments.is_empty() { quote!(#name) } else { quote!(#name::<#(#arguments),*>) }
 }
@@ -240,7 +269,8 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// The entry in the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
-    let mut section = format!(".warpsmith,0,0,{}", kernel.options.arch);
+    let specific = if kernel.options.is_arch_specific { "a" } else { "" };
+    let mut section = format!(".warpsmith,0,0,{}{specific}", kernel.options.arch);
     if let Some(bytes) = kernel.options.stack {
         section.push_str(&format!(",{bytes}"));
     }
@@ -404,6 +434,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let static_shared = static_shared(kernel, instance);
     let [bytes, bytes_function] = traffic::bytes(kernel, instance);
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let is_arch_specific = kernel.options.is_arch_specific;
     let stack = match kernel.options.stack {
         None => quote!(::core::option::Option::None),
         Some(bytes) => quote!(::core::option::Option::Some(#bytes)),
@@ -430,6 +461,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 claims: __CLAIMS,
                 stack: #stack,
                 min_arch: #min_arch,
+                is_arch_specific: #is_arch_specific,
                 is_safe: #is_safe,
                 cooperative: #cooperative,
                 dependent: #dependent,

@@ -57,6 +57,7 @@ pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
             let view = format_ident!("SliceMut{dimensions}");
             quote!(::gpu_std::param::#view<#element>)
         }
+        Kind::TensorMap(rank) => quote!(::gpu_std::param::TensorMap<#element, #rank>),
         Kind::Shared(array) if array.is_slice => {
             let counted = array.counted(&quote!(#element));
             quote!(::gpu_std::param::Shared<#counted>)
@@ -177,6 +178,14 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 element: if array.is_slice { array.counted(&element) } else { element },
             }
         }
+        Kind::TensorMap(rank) => Form {
+            check: Some(quote!(check_tensor)),
+            // The builder makes it a grid constant: the parameter itself, in constant memory.
+            machine: quote!(#data: *const ::gpu_std::TensorMap<#element, #rank>),
+            on_gpu: quote!(&*#data),
+            on_host: quote!(read_tensor_map::<#element, #rank>),
+            ..plain(quote!(&::gpu_std::TensorMap<#element, #rank>), "TensorMap", None)
+        },
         Kind::View(dimensions) => {
             let (view, extents) = (format_ident!("Slice{dimensions}"), format_ident!("Extents{dimensions}"));
             let (make, read) = (format_ident!("slice{dimensions}"), format_ident!("read_slice{dimensions}"));

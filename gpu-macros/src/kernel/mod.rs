@@ -3,11 +3,11 @@
 //! Everything that can be wrong with the function is found before anything is written, and every error points
 //! at the token to change.
 
-mod emit;
+pub(crate) mod emit;
 mod forms;
-mod instances;
+pub(crate) mod instances;
 mod limits;
-mod options;
+pub(crate) mod options;
 mod params;
 mod place;
 mod shared;
@@ -17,6 +17,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{Error, ItemFn, Result, ReturnType, Safety, Type, WherePredicate};
 
+use crate::family::Family;
 use options::Options;
 use params::Param;
 
@@ -32,6 +33,8 @@ pub(crate) struct Kernel {
     pub instances: Vec<instances::Instance>,
     /// Whether the function is not `unsafe`.
     pub is_safe: bool,
+    /// What it has besides when `#[elementwise]` or `#[reduction]` wrote it. Its function is hidden then.
+    pub family: Option<Family>,
 }
 
 /// Collects errors, so that all are shown at once.
@@ -65,19 +68,25 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         if is_function { error } else { Error::new(error.span(), "#[kernel] goes on a function") }
     })?;
     let options: Options = syn::parse2(options)?;
-    let is_safe = !matches!(function.sig.safety, Safety::Unsafe(_));
 
     let mut errors = Errors::default();
     if function.sig.receiver().is_none() && place::is_method(&function.sig.ident) {
         errors.push(&function.sig.ident, "a kernel is a free function: move it out of the `impl`");
         return errors.finish().map(|()| TokenStream::new());
     }
+    write(function, options, None)
+}
+
+/// Writes out a kernel.
+pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) -> Result<TokenStream> {
+    let is_safe = !matches!(function.sig.safety, Safety::Unsafe(_));
+    let mut errors = Errors::default();
     check_signature(&function, &mut errors);
     let params = params::read(&function.sig, is_safe, &mut errors);
     let instances = instances::expand(&function.sig.generics, &options, &mut errors);
     errors.finish()?;
     let library = options.library.clone();
-    let items = emit::kernel(&Kernel { function, options, params, instances, is_safe });
+    let items = emit::kernel(&Kernel { function, options, params, instances, is_safe, family });
     Ok(match library {
         Some(library) => crate::library::replace(items, &library.to_token_stream()),
         None => items,

@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub cluster: Option<Vec<Expr>>,
     /// `arch = 90`; 0 when not given.
     pub arch: u32,
+    /// `arch = "90a"`: no other architecture has it.
+    pub is_arch_specific: bool,
     /// `bytes = x.bytes() + y.bytes()`: what a launch moves.
     pub bytes: Option<Expr>,
     /// `stack = 16384`: bytes of stack that a thread needs.
@@ -70,7 +72,7 @@ impl Parse for Options {
                 "launch_bounds" => options.launch_bounds = Some(launch_bounds(input)?),
                 "block" => options.block = Some(sides(input, &name, 1024, "a block has 1 to 1024 threads")?),
                 "cluster" => options.cluster = Some(sides(input, &name, 16, "a cluster has 1 to 16 blocks")?),
-                "arch" => options.arch = arch(input)?,
+                "arch" => (options.arch, options.is_arch_specific) = arch(input)?,
                 "bytes" => {
                     input.parse::<Token![=]>()?;
                     options.bytes = Some(input.parse()?);
@@ -232,18 +234,23 @@ fn literal(expr: &Expr) -> Result<Option<u64>> {
     }
 }
 
-/// `= 90`.
-fn arch(input: ParseStream) -> Result<u32> {
+/// `= 90`, or `= "90a"` for a kernel that has instructions of one architecture only.
+fn arch(input: ParseStream) -> Result<(u32, bool)> {
     input.parse::<Token![=]>()?;
-    let literal: LitInt = input.parse()?;
-    let arch: u32 = literal.base10_parse()?;
-    if !(50..1000).contains(&arch) {
-        return Err(Error::new(
+    let literal: Lit = input.parse()?;
+    let (arch, is_specific) = match &literal {
+        Lit::Int(int) => (int.base10_parse().ok(), false),
+        Lit::Str(text) => (text.value().strip_suffix('a').and_then(|digits| digits.parse().ok()), true),
+        _ => (None, false),
+    };
+    match arch.filter(|arch| (if is_specific { 90 } else { 50 }..1000).contains(arch)) {
+        Some(arch) => Ok((arch, is_specific)),
+        None => Err(Error::new(
             literal.span(),
-            "write the compute capability as 10 * major + minor: 80 for 8.0, 90 for 9.0",
-        ));
+            "write the compute capability as 10 * major + minor: 80 for 8.0, 90 for 9.0; or \"90a\" for a kernel that only \
+             GPUs of 9.0 can run",
+        )),
     }
-    Ok(arch)
 }
 
 /// `= 16384`.

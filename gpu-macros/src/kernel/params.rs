@@ -2,8 +2,8 @@
 
 use quote::ToTokens;
 use syn::{
-    FnArg, GenericArgument, Ident, Lifetime, Pat, PatType, PathArguments, PointerMutability, Signature, Type,
-    TypePath,
+    Expr, ExprLit, FnArg, GenericArgument, Ident, Lifetime, Lit, Pat, PatType, PathArguments,
+    PointerMutability, Signature, Type, TypePath,
 };
 
 use super::{Errors, shared};
@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     ViewMut(u8, Option<Box<Type>>),
     /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
     Shared(shared::Array),
+    /// `&TensorMap<T, RANK>`: its dimensions.
+    TensorMap(usize),
     /// `*const T`.
     Pointer,
     /// `*mut T`.
@@ -128,6 +130,7 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
                     text(element)
                 ),
             )),
+            (Type::Path(path), None) if is_tensor_map(path) => tensor_map(path),
             (element, None) => Err((
                 ty,
                 format!(
@@ -230,6 +233,43 @@ fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
         return Some(Err((path, format!("name the element type: `{name}<T>`"))));
     };
     Some(Ok((of(types.next().map(Box::new)), element)))
+}
+
+fn is_tensor_map(path: &TypePath) -> bool {
+    path.path.segments.last().is_some_and(|segment| segment.ident == "TensorMap")
+}
+
+/// The arguments of `TensorMap<T, RANK>`; without `RANK` it has two dimensions.
+fn tensor_map(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
+    let form = || -> Wrong<'_> {
+        (path, "name the element type and the dimensions, a number: `&TensorMap<bf16, 2>`".to_owned())
+    };
+    let Some(PathArguments::AngleBracketed(arguments)) =
+        path.path.segments.last().map(|last| &last.arguments)
+    else {
+        return Err(form());
+    };
+    let mut arguments =
+        arguments.args.iter().filter(|argument| !matches!(argument, GenericArgument::Lifetime(_)));
+    let (Some(GenericArgument::Type(element)), rank, None) =
+        (arguments.next(), arguments.next(), arguments.next())
+    else {
+        return Err(form());
+    };
+    let rank = match rank {
+        None => Some(2),
+        Some(GenericArgument::Const(Expr::Lit(ExprLit { lit: Lit::Int(rank), .. }))) => {
+            rank.base10_parse().ok()
+        }
+        Some(_) => None,
+    };
+    match rank {
+        Some(rank) if (1..=gpu_spec::tensor_map::MAX_RANK).contains(&rank) => {
+            Ok((Kind::TensorMap(rank), element.clone()))
+        }
+        Some(_) => Err((path, "a tensor map has 1 to 5 dimensions".to_owned())),
+        None => Err(form()),
+    }
 }
 
 /// A type as a user would write it.

@@ -25,7 +25,7 @@ pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
         let (position, name) = (Literal::usize_unsuffixed(slot), &param.name);
         slot += slots;
         let value = match param.kind {
-            Kind::Shared(_) => continue,
+            Kind::Shared(_) | Kind::TensorMap(_) => continue,
             Kind::Value | Kind::Pointer | Kind::PointerMut => quote!(read_argument::<#ty>(__args, #position)),
             _ if param.is_optional => {
                 quote!(read_optional_shape::<#element>(__args, #position, ::gpu_std::ParamKind::#kind))

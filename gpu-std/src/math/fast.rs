@@ -3,6 +3,7 @@
 //! Subnormal numbers count as 0. The errors are those of PTX's `.approx.ftz` instructions. On the emulated device
 //! these are the accurate functions.
 
+use crate::math::Math;
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 #[cfg(target_arch = "nvptx64")]
@@ -43,6 +44,37 @@ functions! {
     div(x, y) = nvvm::div_approx(x, y), x / y;
     /// xʸ for positive x, as 2 to the power y · log2(x).
     pow(x, y) = nvvm::ex2_approx(y * nvvm::lg2_approx(x)), x.powf(y);
+}
+
+/// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; relative error at most 2⁻¹⁶, for negative x too, as
+/// long as the result is a normal number and x has no more than 16 bits of mantissa: it is meant for results that are
+/// rounded to 16 bits, whose own rounding is 16 times as large. Two approximate instructions and twelve others.
+///
+/// The upper tail of the normal distribution is exp(-x² / 2) · u · P(u) with u = 1 / (1 + 0.3 |x|); P, of degree 5, is fitted
+/// for |x| up to 14.5, with a relative error of 9·10⁻⁶.
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    /// Scales the polynomial down and the exponential up, so that this does not become subnormal before the end.
+    const SCALE: f32 = 1.0 / (1 << 24) as f32;
+    const P: [f32; 6] = [
+        0.120_057_55 * SCALE,
+        0.113_921_23 * SCALE,
+        0.143_480_42 * SCALE,
+        -0.015_611_947 * SCALE,
+        0.214_862_69 * SCALE,
+        -0.076_705_52 * SCALE,
+    ];
+    let u = recip(Math::mul_add(0.3, Math::abs(x), 1.0));
+    let mut polynomial = P[5];
+    polynomial = Math::mul_add(polynomial, u, P[4]);
+    polynomial = Math::mul_add(polynomial, u, P[3]);
+    polynomial = Math::mul_add(polynomial, u, P[2]);
+    polynomial = Math::mul_add(polynomial, u, P[1]);
+    polynomial = Math::mul_add(polynomial, u, P[0]);
+    // The square of a 16-bit float is exact.
+    let exponential = exp2(Math::mul_add(x * x, -0.5 * core::f32::consts::LOG2_E, 24.0));
+    let tail = exponential * (polynomial * u);
+    x * if x > 0.0 { 1.0 - tail } else { tail }
 }
 
 #[cfg(target_arch = "nvptx64")]

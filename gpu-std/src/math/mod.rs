@@ -6,7 +6,7 @@
 //! `rsqrt`, `exp10`, `gelu`.
 //!
 //! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place for most functions (the tables of
-//! the CUDA programming guide have each); `sqrt`, `mul_add`, `fract` and the roundings are exact or correctly rounded. On
+//! the CUDA programming guide have each), but `sin` and `cos`, which are within 2 units and need no stack; `sqrt`, `mul_add`, `fract` and the roundings are exact or correctly rounded. On
 //! the emulated device they are the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit
 //! floats, compute in [`Scalar::Accumulator`].
 //!
@@ -27,6 +27,7 @@
 //! ```
 
 pub mod fast;
+mod trigonometry;
 
 use core::f64::consts::FRAC_1_SQRT_2;
 use core::ops::{Add, Div, Mul, Neg, Sub};
@@ -48,8 +49,7 @@ mod libdevice {
     declare! {
         __nv_expf, __nv_exp(x); __nv_exp2f, __nv_exp2(x); __nv_exp10f, __nv_exp10(x);
         __nv_expm1f, __nv_expm1(x); __nv_logf, __nv_log(x); __nv_log2f, __nv_log2(x);
-        __nv_log10f, __nv_log10(x); __nv_log1pf, __nv_log1p(x); __nv_sinf, __nv_sin(x);
-        __nv_cosf, __nv_cos(x); __nv_tanf, __nv_tan(x); __nv_asinf, __nv_asin(x);
+        __nv_log10f, __nv_log10(x); __nv_log1pf, __nv_log1p(x); __nv_tanf, __nv_tan(x); __nv_asinf, __nv_asin(x);
         __nv_acosf, __nv_acos(x); __nv_atanf, __nv_atan(x); __nv_sinhf, __nv_sinh(x);
         __nv_coshf, __nv_cosh(x); __nv_tanhf, __nv_tanh(x); __nv_asinhf, __nv_asinh(x);
         __nv_acoshf, __nv_acosh(x); __nv_atanhf, __nv_atanh(x); __nv_erff, __nv_erf(x);
@@ -61,6 +61,18 @@ mod libdevice {
         __nv_copysignf, __nv_copysign(x, sign); __nv_fmaf, __nv_fma(x, y, z);
         __nv_sqrtf, __nv_sqrt(x);
     }
+    use super::trigonometry;
+
+    macro_rules! trigonometry {
+        ($($name:ident: $t:ident, $quadrants:literal;)*) => { $(
+            #[inline(always)]
+            pub fn $name(x: $t) -> $t {
+                trigonometry::$t(x, $quadrants)
+            }
+        )* };
+    }
+    trigonometry! { sine32: f32, 0; sine64: f64, 0; cosine32: f32, 1; cosine64: f64, 1; }
+
     unsafe extern "C" {
         pub safe fn __nv_powif(x: f32, n: i32) -> f32;
         pub safe fn __nv_powi(x: f64, n: i32) -> f64;
@@ -228,9 +240,9 @@ functions! {
     /// ln(1 + x), accurate near 0.
     ln_1p(x) = __nv_log1pf, __nv_log1p, |x| f32::ln_1p(x), f64::ln_1p(x);
     /// The sine of x in radians.
-    sin(x) = __nv_sinf, __nv_sin, |x| f32::sin(x), f64::sin(x);
+    sin(x) = sine32, sine64, |x| f32::sin(x), f64::sin(x);
     /// The cosine of x in radians.
-    cos(x) = __nv_cosf, __nv_cos, |x| f32::cos(x), f64::cos(x);
+    cos(x) = cosine32, cosine64, |x| f32::cos(x), f64::cos(x);
     /// The tangent of x in radians.
     tan(x) = __nv_tanf, __nv_tan, |x| f32::tan(x), f64::tan(x);
     /// The arc sine, in radians.

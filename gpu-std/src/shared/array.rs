@@ -239,6 +239,19 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         self.end(OPERATION)
     }
 
+    /// Lets `write` write elements of the calling thread, with a pointer to the array.
+    ///
+    /// # Safety
+    ///
+    /// `write` writes, of the array's elements, only such as `for_each_own` gives to the calling thread.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) unsafe fn write_own(&mut self, operation: &'static str, write: impl FnOnce(*mut A)) -> &A {
+        self.begin(operation);
+        write(self.array);
+        self.end(operation)
+    }
+
     /// Until [`end`](Self::end) no thread has a reference to the array, and each uses its own elements.
     #[inline(always)]
     #[track_caller]

@@ -148,6 +148,20 @@ unsafe impl Sync for DynamicMemory {}
 #[unsafe(link_section = ".shared.dynamic")]
 static __warpsmith_dynamic_shared: DynamicMemory = DynamicMemory(UnsafeCell::new([]));
 
+#[cfg(target_arch = "nvptx64")]
+#[repr(C, align(1024))]
+struct DynamicTiles(UnsafeCell<[u8; 0]>);
+
+#[cfg(target_arch = "nvptx64")]
+// SAFETY: only its address is used.
+unsafe impl Sync for DynamicTiles {}
+
+// SAFETY: as above. Of another name, so that only kernels that need the alignment have it.
+#[cfg(target_arch = "nvptx64")]
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".shared.dynamic")]
+static __warpsmith_dynamic_shared_tiles: DynamicTiles = DynamicTiles(UnsafeCell::new([]));
+
 /// The shared memory that the launch requested with `Launch::shared(bytes)`, the same in all threads of a block.
 /// [`dynamic_bytes`] says how much there is. Aligned to 16 bytes.
 ///
@@ -161,6 +175,12 @@ static __warpsmith_dynamic_shared: DynamicMemory = DynamicMemory(UnsafeCell::new
 pub fn dynamic<T>() -> *mut T {
     const { assert!(align_of::<T>() <= 16, "dynamic shared memory is aligned to 16 bytes") };
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
+}
+
+/// As [`dynamic`], aligned to 1024 bytes: what permuted tiles of [`tensor`](crate::tensor) need.
+#[inline(always)]
+pub fn dynamic_aligned<T>() -> *mut T {
+    gpu_or_host!(__warpsmith_dynamic_shared_tiles.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
 /// Bytes of shared memory that the launch requested, those of its arrays included.

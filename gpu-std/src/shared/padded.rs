@@ -34,6 +34,30 @@ struct Row<T, const C: usize, const GAP: usize> {
     _gap: MaybeUninit<[T; GAP]>,
 }
 
+impl<T, const R: usize, const C: usize, const GAP: usize> Padded<T, R, C, GAP> {
+    /// The element's address.
+    ///
+    /// # Safety
+    ///
+    /// `array` is valid, `row` below `R` and `column` below `C`.
+    #[inline(always)]
+    pub(crate) unsafe fn element(array: *mut Self, row: usize, column: usize) -> *mut T {
+        // SAFETY: the caller's promise; rows lie one after the other, and begin with their elements.
+        unsafe { array.cast::<Row<T, C, GAP>>().add(row).cast::<T>().add(column) }
+    }
+
+    /// The element, without a check of its indices.
+    ///
+    /// # Safety
+    ///
+    /// `row` is below `R` and `column` below `C`.
+    #[inline(always)]
+    pub(crate) unsafe fn get_unchecked(&self, row: usize, column: usize) -> &T {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.get_unchecked(row).elements.get_unchecked(column) }
+    }
+}
+
 impl<T, const R: usize, const C: usize, const GAP: usize> Index<usize> for Padded<T, R, C, GAP> {
     type Output = [T; C];
 

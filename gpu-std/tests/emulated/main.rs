@@ -2,10 +2,12 @@
 
 mod atomic;
 mod block;
+mod blocks;
 mod common;
 mod dynamic;
 mod groups;
 mod indices;
+mod look_back;
 mod parameters;
 mod planes;
 mod printf;
@@ -14,5 +16,6 @@ mod registry;
 mod shared;
 mod shared_slices;
 mod structs;
+mod tensor;
 mod values;
 mod warp;

@@ -19,6 +19,7 @@ mod backend;
 mod communicator;
 mod deadline;
 mod element;
+mod ending;
 mod error;
 mod exchange;
 mod failure;

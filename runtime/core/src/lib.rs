@@ -60,9 +60,9 @@ pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2,
     DeviceSliceMut3, MappedBuffer, MappedGuard, Memory, MemoryInfo, MemoryPool, OutOfMemory, PinnedBuffer,
-    PinnedMemory, PinnedRange, PoolOptions,
+    PinnedMemory, PinnedRange, PoolOptions, TensorLayout, TensorMap, TensorMapMut,
 };
 pub use self::module::{Code, GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};
 pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};
-pub use gpu_spec::SharedLen;
+pub use gpu_spec::{SharedLen, Swizzle};

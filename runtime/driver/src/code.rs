@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::KernelSpec;
+use gpu_spec::{KernelSpec, TensorMapData, TensorMapSpec};
 
 use crate::error::Result;
 use crate::{
@@ -50,6 +50,9 @@ pub unsafe trait CodeDriver {
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
     /// Lets blocks of the kernel use up to `bytes` of dynamic shared memory.
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;
+    /// Encodes a tensor map for the context's device, which copies of boxes then take. Fails with
+    /// `CUDA_ERROR_NOT_SUPPORTED` where there are none.
+    fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData>;
     /// How many blocks of `block_threads` fit on a multiprocessor at once.
     fn function_occupancy(
         &self,

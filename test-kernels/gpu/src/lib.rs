@@ -6,7 +6,9 @@
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`own`] | functions of elements and operators that become kernels in one line |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
+//! | [`sales`] | a function and operators of `examples/own-operations` |
 //! | [`shared_slices`] | kernels with shared arrays whose lengths come with the launch |
 //! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
@@ -20,8 +22,10 @@ pub mod cooperative;
 pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;
+pub mod own;
 pub mod planes;
 pub mod registry_crates;
+pub mod sales;
 pub mod shared_slices;
 pub mod stack;
 pub mod structs;

@@ -126,9 +126,9 @@ fn what_cannot_be_launched_is_passed_over() {
     let mut sum = DeviceBuffer::zeros(&stream, 1).unwrap();
     let mut summed = || launched(&stream, || ops::sum_into(&stream, &x, &mut sum));
     let default = summed();
-    let good = values(TUNED);
+    let good = values(Config { items: 4, vector: 16, ..TUNED });
     keep(&device, "reduce_sum", "u32", 16, good.clone());
-    let expected = label(symbol("reduce_sum", "u32", 2, 4), 5, 96);
+    let expected = label(symbol("reduce_sum", "u32", 4, 16), 5, 96);
     assert_eq!(summed(), expected);
     let with = |axis: &str, value: &str| {
         let mut values = good.values.clone();
@@ -157,7 +157,7 @@ fn what_cannot_be_launched_is_passed_over() {
         without("grid"),
         without("items"),
         without("vector"),
-        TunedConfiguration { symbol: Some("reduce_sum__f64_2_4".to_owned()), ..good.clone() },
+        TunedConfiguration { symbol: Some("reduce_sum__f64_4_16".to_owned()), ..good.clone() },
     ];
     for configuration in impossible {
         let what = format!("{configuration:?}");
@@ -166,7 +166,7 @@ fn what_cannot_be_launched_is_passed_over() {
         assert_eq!(summed(), default, "{what}");
         assert_eq!(ops::sum(&stream, &x).unwrap(), N as u64, "{what}");
     }
-    let named = Some(symbol("reduce_sum", "u32", 2, 4).to_owned());
+    let named = Some(symbol("reduce_sum", "u32", 4, 16).to_owned());
     keep(&device, "reduce_sum", "u32", 16, TunedConfiguration { symbol: named, ..good.clone() });
     assert_eq!(summed(), expected);
 }

@@ -109,8 +109,11 @@ impl Target<'_> {
 
     /// The operator of a reduction, made if need be.
     fn operator(&self, reduction: &Reduction, made: &mut Vec<c_int>) -> Result<c_int, Refused> {
-        if let Some(operator) = sys::operator(reduction.operator) {
-            return Ok(operator);
+        match sys::operator(reduction.operator) {
+            // One rank's average is its elements; NCCL would multiply them by 1.
+            Some(_) if self.world == 1 => return Ok(sys::SUM),
+            Some(operator) => return Ok(operator),
+            None => {}
         }
         let mut operator = 0;
         let mut factor = u64::from_ne_bytes(reduction.factor);

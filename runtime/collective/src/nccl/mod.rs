@@ -29,11 +29,12 @@ use self::calls::{Refused, checked};
 use self::comm::{NotReady, RawComm};
 pub use self::library::{NcclError, NcclLibrary, nccl_library};
 pub(crate) use self::library::{nccl, version_text};
-use self::rank::{Ending, Rank};
+use self::rank::Rank;
 pub(crate) use self::sys::Nccl;
 use self::sys::UniqueId;
 use crate::backend::{Backend, Batch};
 use crate::deadline;
+use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
@@ -173,8 +174,9 @@ impl Backend for NcclBackend {
         let device = stream.device();
         let capability = (!device.is_emulated()).then(|| device.capability());
         for call in &batch.calls {
-            let reduced = call.reduction.map(|reduction| reduction.element);
-            if let Some(reason) = reduced.and_then(|of| sys::unsupported(of, rank.nccl.version, capability)) {
+            let reduction = call.reduction.as_ref();
+            let (world, version) = (rank.mesh.world(), rank.nccl.version);
+            if let Some(reason) = reduction.and_then(|of| sys::unsupported(of, world, version, capability)) {
                 let operation = call.kind.method();
                 return Err(Error::Argument { operation, rank: rank.mesh.rank(), reason });
             }
@@ -222,8 +224,8 @@ impl Backend for NcclBackend {
     }
 
     fn finish(&self) -> Result<()> {
-        self.0.set_ending(Ending::Finishing);
-        self.0.wait_ended();
+        self.0.ending.set(Ending::Finishing);
+        self.0.ending.wait_ended();
         match self.0.mesh.member.failure() {
             Some(failure) => Err(self.0.mesh.error(None, failure).into()),
             None => Ok(()),
@@ -231,14 +233,14 @@ impl Backend for NcclBackend {
     }
 
     fn settle(&self) {
-        self.0.wait_ended();
+        self.0.ending.wait_ended();
     }
 }
 
 impl Drop for NcclBackend {
     fn drop(&mut self) {
-        if self.0.ending() == Ending::None {
-            self.0.set_ending(Ending::Dropped);
+        if self.0.ending.get() == Ending::None {
+            self.0.ending.set(Ending::Dropped);
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::comm::NotReady;
-use super::rank::{Ending, Rank, Running};
+use super::rank::{Rank, Running};
 use crate::deadline;
+use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
@@ -29,7 +30,7 @@ struct Ended<'r>(&'r Rank);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.set_ending(Ending::Ended);
+        self.0.ending.set(Ending::Ended);
     }
 }
 
@@ -68,7 +69,7 @@ fn watch(rank: &Rank) -> End {
                     overdue(rank, running, &mut left_since)
                 } else {
                     left_since = None;
-                    match rank.ending() {
+                    match rank.ending.get() {
                         Ending::Finishing if standing.is_idle => return End::Finished,
                         Ending::Dropped if standing.is_idle && Arc::strong_count(&rank.graphs) == 1 => {
                             return End::Dropped;

@@ -4,7 +4,7 @@
 //! so its time counts from when its stream comes to it. A device that is lost is the cause of what NCCL reports, not NCCL.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpsmith_core::driver::{EventHandle, StreamHandle};
@@ -15,6 +15,7 @@ use super::comm::{NotReady, RawComm};
 use super::sys::{Comm, Nccl, status};
 use crate::backend::{Batch, Call, Places};
 use crate::deadline;
+use crate::ending::EndingState;
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh, Stop};
@@ -42,19 +43,6 @@ struct Queue {
     outstanding: VecDeque<Outstanding>,
     spare: Vec<EventHandle>,
     places: Places,
-}
-
-/// What is to become of the communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It works.
-    None,
-    /// It was dropped: it ends when its operations have.
-    Dropped,
-    /// All ranks end it.
-    Finishing,
-    /// The owner has ended it.
-    Ended,
 }
 
 /// How far the operations have come.
@@ -87,8 +75,7 @@ pub(super) struct Rank {
     scratch: DeviceBuffer<u8>,
     /// Graphs with operations of the communicator hold it.
     pub graphs: Arc<()>,
-    ending: Mutex<Ending>,
-    ended: Condvar,
+    pub ending: EndingState,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,6 +94,7 @@ impl Rank {
         let queue = Queue { outstanding: VecDeque::new(), spare: Vec::new(), places };
         Arc::new(Self {
             nccl,
+            ending: EndingState::new(Arc::clone(&mesh)),
             mesh,
             device: scratch.device().clone(),
             is_checked,
@@ -114,8 +102,6 @@ impl Rank {
             queue: Mutex::new(queue),
             scratch,
             graphs: Arc::new(()),
-            ending: Mutex::new(Ending::None),
-            ended: Condvar::new(),
         })
     }
 
@@ -360,28 +346,6 @@ impl Rank {
                 Err(std::sync::TryLockError::WouldBlock) => return None,
             }
         }
-    }
-
-    pub fn ending(&self) -> Ending {
-        *locked(&self.ending)
-    }
-
-    /// Changes what is to become of the communicator, unless it has ended.
-    pub fn set_ending(&self, wanted: Ending) {
-        let mut ending = locked(&self.ending);
-        if *ending != Ending::Ended {
-            *ending = wanted;
-        }
-        drop(ending);
-        self.ended.notify_all();
-        self.mesh.member.wake();
-    }
-
-    /// Waits until the owner has ended the communicator.
-    pub fn wait_ended(&self) {
-        let ending = locked(&self.ending);
-        let waited = self.ended.wait_while(ending, |ending| *ending != Ending::Ended);
-        drop(waited);
     }
 }
 

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-use crate::element::{ElementType, Operator};
+use crate::element::{ElementType, Operator, Reduction};
 
 /// `ncclResult_t`.
 pub(crate) type Status = c_int;
@@ -61,18 +61,26 @@ pub(super) fn data_type(element: ElementType) -> c_int {
     }
 }
 
-/// Why a library of this version does not reduce elements of a type, on a GPU of this capability.
+/// Why a library of this version does not do a reduction, by this number of ranks, on a GPU of this capability.
 pub(super) fn unsupported(
-    element: ElementType,
+    reduction: &Reduction,
+    world: usize,
     version: c_int,
     capability: Option<(u32, u32)>,
 ) -> Option<String> {
-    let name = element.name();
-    if element.is_f8() && version < 22_400 {
+    if !reduction.element.is_f8() {
+        return None;
+    }
+    let name = reduction.element.name();
+    if version < 22_400 {
         let version = super::version_text(version);
         return Some(format!("NCCL {version} does not reduce {name}; install 2.24 or newer, or reduce bf16"));
     }
-    let (major, minor) = capability.filter(|capability| element.is_f8() && *capability < (9, 0))?;
+    // It looks for the kernel by the architecture that it compiles for, which its host code has not (`onerank.cu`).
+    if world == 1 && reduction.operator == Operator::PreMulSum {
+        return Some(format!("NCCL does not multiply {name} in a communicator of one rank; multiply bf16"));
+    }
+    let (major, minor) = capability.filter(|capability| *capability < (9, 0))?;
     Some(format!(
         "NCCL reduces {name} on GPUs of compute capability 9.0 or newer, and this one has {major}.{minor}; reduce bf16"
     ))
@@ -210,7 +218,10 @@ mod tests {
 
     #[test]
     fn f8_needs_a_new_library_and_hopper() {
-        let of = |element, version, capability| unsupported(element, version, capability);
+        let of = |element, version, capability| {
+            let reduction = Reduction { element, operator: Operator::Sum, factor: [0; 8] };
+            unsupported(&reduction, 2, version, capability)
+        };
         assert_eq!(of(ElementType::F8E4M3, 22_809, Some((9, 0))), None);
         assert_eq!(of(ElementType::F8E5M2, 22_400, None), None);
         assert_eq!(of(ElementType::Bf16, 21_800, Some((8, 0))), None);
@@ -220,5 +231,10 @@ mod tests {
         );
         let old = "NCCL reduces F8E4M3 on GPUs of compute capability 9.0 or newer, and this one has 8.9; reduce bf16";
         assert_eq!(of(ElementType::F8E4M3, 22_809, Some((8, 9))).as_deref(), Some(old));
+        let multiplied =
+            Reduction { element: ElementType::F8E4M3, operator: Operator::PreMulSum, factor: [0; 8] };
+        assert_eq!(unsupported(&multiplied, 2, 22_809, Some((9, 0))), None);
+        let alone = "NCCL does not multiply F8E4M3 in a communicator of one rank; multiply bf16";
+        assert_eq!(unsupported(&multiplied, 1, 22_809, Some((9, 0))).as_deref(), Some(alone));
     }
 }

@@ -470,6 +470,9 @@ fn one_rank_multiplies_all_elements() {
         let mut x = DeviceBuffer::from_host(&streams[0], &vec![1.5f32; len]).expect("x");
         drop(ranks.all_reduce_in_place(&mut x, ReduceOp::PreMulSum(2.0)).expect("enqueued"));
         assert_eq!(x.to_host().expect("x"), vec![3.0; len]);
+        let mut y = DeviceBuffer::zeros(&streams[0], len).expect("y");
+        drop(ranks.all_reduce(&x, &mut y, ReduceOp::Avg).expect("enqueued"));
+        assert_eq!(y.to_host().expect("y"), vec![3.0; len]);
     }
     ranks.finish().expect("the end");
     script.check();

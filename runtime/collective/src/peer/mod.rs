@@ -20,8 +20,9 @@ use warpsmith_core::Stream;
 use warpsmith_core::seam::BufferUse;
 
 use self::choice::Choice;
-use self::rank::{Ending, Rank};
+use self::rank::Rank;
 use crate::backend::{Backend, Batch};
+use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::exchange::Term;
 use crate::failure::Failure;
@@ -114,8 +115,8 @@ impl Backend for PeerBackend {
     }
 
     fn finish(&self) -> Result<()> {
-        self.rank.set_ending(Ending::Finishing);
-        self.rank.wait_ended();
+        self.rank.ending.set(Ending::Finishing);
+        self.rank.ending.wait_ended();
         let finished = self.rest.as_ref().map_or(Ok(()), |rest| rest.finish());
         match self.rank.mesh.member.failure() {
             Some(failure) => Err(self.rank.mesh.error(None, failure).into()),
@@ -124,7 +125,7 @@ impl Backend for PeerBackend {
     }
 
     fn settle(&self) {
-        self.rank.wait_ended();
+        self.rank.ending.wait_ended();
         if let Some(rest) = &self.rest {
             rest.settle();
         }
@@ -133,6 +134,6 @@ impl Backend for PeerBackend {
 
 impl Drop for PeerBackend {
     fn drop(&mut self) {
-        self.rank.set_ending(Ending::Dropped);
+        self.rank.ending.set(Ending::Dropped);
     }
 }

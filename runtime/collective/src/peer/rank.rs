@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_collective_kernels::all_reduce::options;
@@ -21,6 +21,7 @@ use super::choice::Choice;
 use super::kernels::Kernels;
 use crate::backend::{Batch, Call};
 use crate::element::{ElementType, Operator};
+use crate::ending::EndingState;
 use crate::error::Result;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
@@ -81,19 +82,6 @@ struct Queue {
     known: HashMap<u32, (Fingerprint, Duration)>,
 }
 
-/// What is to become of the communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// It works.
-    None,
-    /// It was dropped: it ends when its operations have.
-    Dropped,
-    /// All ranks end it.
-    Finishing,
-    /// It has ended.
-    Ended,
-}
-
 /// How far the operations have come.
 #[derive(Debug)]
 pub(super) enum Standing {
@@ -122,8 +110,7 @@ pub(super) struct Rank {
     symmetric: Mutex<Vec<Weak<Common>>>,
     /// Graphs with operations of the communicator hold it.
     graphs: Arc<()>,
-    ending: Mutex<Ending>,
-    ended: Condvar,
+    pub ending: EndingState,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -180,8 +167,7 @@ impl Rank {
                 queue: Mutex::default(),
                 symmetric: Mutex::default(),
                 graphs: Arc::new(()),
-                ending: Mutex::new(Ending::None),
-                ended: Condvar::new(),
+                ending: EndingState::new(Arc::clone(mesh)),
             }))
         })();
         let said = made.as_ref().map(|_| Vec::new());
@@ -492,27 +478,6 @@ impl Rank {
     /// Whether graphs have operations of the communicator.
     pub fn has_graphs(&self) -> bool {
         Arc::strong_count(&self.graphs) > 1
-    }
-
-    pub fn ending(&self) -> Ending {
-        *locked(&self.ending)
-    }
-
-    /// Changes what is to become of the communicator, unless it has ended.
-    pub fn set_ending(&self, wanted: Ending) {
-        let mut ending = locked(&self.ending);
-        if *ending != Ending::Ended {
-            *ending = wanted;
-        }
-        drop(ending);
-        self.ended.notify_all();
-        self.mesh.member.wake();
-    }
-
-    /// Waits until the watching thread has ended.
-    pub fn wait_ended(&self) {
-        let ending = locked(&self.ending);
-        drop(self.ended.wait_while(ending, |ending| *ending != Ending::Ended));
     }
 
     /// Waits until work behind an event runs no more, for a while.

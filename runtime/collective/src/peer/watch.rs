@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::rank::{Ending, Rank, Standing};
+use super::rank::{Rank, Standing};
+use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::mesh::Lane;
 
@@ -18,7 +19,7 @@ struct Ended<'r>(&'r Rank);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.set_ending(Ending::Ended);
+        self.0.ending.set(Ending::Ended);
     }
 }
 
@@ -51,7 +52,7 @@ fn watch(rank: &Rank) -> Result<(), Failure> {
             Ok(Standing::Failed(verdict)) => return Err(rank.mesh.fail(rank.failure_of(verdict))),
             Ok(Standing::Idle) => {
                 left_since = None;
-                match rank.ending() {
+                match rank.ending.get() {
                     Ending::Finishing => return Ok(()),
                     Ending::Dropped if !rank.has_graphs() => {
                         rank.mesh.leave();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::{Communicator, ReduceOp};
+use warpsmith_collective::{Communicator, F8E4M3, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
@@ -16,6 +16,11 @@ fn a_world_of_one_works() {
     let mut ranks = Communicator::init_all(&streams, &timeout(60_000)).expect("NCCL").remove(0);
     work(&mut ranks);
     replay(&mut ranks, 100);
+    let mut small = DeviceBuffer::from_host(&streams[0], &[F8E4M3::from_f64(1.5); 9]).expect("x");
+    drop(ranks.all_reduce_in_place(&mut small, ReduceOp::Avg).expect("enqueued"));
+    let multiplied = ranks.all_reduce_in_place(&mut small, ReduceOp::PreMulSum(F8E4M3::from_f64(2.0)));
+    assert!(multiplied.expect_err("NCCL cannot").to_string().contains("of one rank; multiply bf16"));
+    assert_eq!(small.to_host().expect("x"), [F8E4M3::from_f64(1.5); 9]);
     let graphs = "graphs have operations";
     let mut x = DeviceBuffer::<f32>::zeros(&streams[0], 4).expect("x");
     let capture = Capture::begin(&streams[0], CaptureMode::ThreadLocal).expect("a capture");

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::{Communicator, CommunicatorOptions, Failure, ReduceOp};
+use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 use crate::alone::this_test;
-use crate::nccl_work::{gpu, replay, streams, work};
+use crate::nccl_work::{a_rank_is_killed, gpu, replay, streams, work};
 use crate::processes::{Rank, processes};
 use crate::support::{LONG, failure, on_streams, timeout};
 
@@ -76,26 +76,8 @@ fn captures_of_threads_are_refused() {
 fn a_killed_rank_is_named_and_the_others_go_on() {
     let world = world();
     if let Some(this) = Rank::this() {
-        let mut ranks = init(&this, &timeout(60_000));
-        let stream = ranks.stream().clone();
-        let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; 1 << 24]).expect("x");
-        let killed = world - 1;
-        for round in 0.. {
-            if this.rank == killed && round == 20 {
-                this.die();
-            }
-            let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg);
-            let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
-            this.assert_in_time();
-            let failure = failure::<()>(Err(error));
-            assert!(matches!(failure, Failure::Lost { rank, .. } if rank == killed), "{failure}");
-            break;
-        }
-        let mut fewer = ranks.shrink(&[killed]).expect("a communicator of the others");
-        let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
-        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
-        assert_eq!(x.to_host().expect("x"), vec![(world - 1) as f32; 1000]);
-        return fewer.finish().expect("the end in common");
+        let ranks = init(&this, &timeout(60_000));
+        return a_rank_is_killed(&this, ranks, 1 << 24);
     }
     processes(this_test!(), world, Some(world - 1));
 }

@@ -1,10 +1,11 @@
 //! What ranks on GPUs do in tests of the Nccl backend.
 
-use warpsmith_collective::{Communicator, Element, F8E4M3, F8E5M2, ReduceOp};
+use warpsmith_collective::{Communicator, Element, F8E4M3, F8E5M2, Failure, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-use crate::support::LONG;
+use crate::processes::Rank;
+use crate::support::{LONG, failure};
 
 /// A GPU.
 pub fn gpu(ordinal: usize) -> Device {
@@ -17,6 +18,34 @@ pub fn streams(world: usize) -> Vec<Stream> {
     (0..world).map(|ordinal| Stream::new(&gpu(ordinal)).expect("a stream")).collect()
 }
 
+/// All operators.
+pub fn operators<T: Element>(factor: T) -> [ReduceOp<T>; 6] {
+    [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::PreMulSum(factor)]
+}
+
+/// The last rank is killed in the middle of sums; the others name it and go on without.
+pub fn a_rank_is_killed(this: &Rank, mut ranks: Communicator, len: usize) {
+    let (stream, killed) = (ranks.stream().clone(), ranks.world_size() - 1);
+    let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; len]).expect("x");
+    for round in 0.. {
+        if this.rank == killed && round == 20 {
+            this.die();
+        }
+        let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg);
+        let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
+        this.assert_in_time();
+        let failure = failure::<()>(Err(error));
+        assert!(matches!(failure, Failure::Lost { rank, .. } if rank == killed), "{failure}");
+        break;
+    }
+    stream.synchronize().expect("no fault");
+    let mut fewer = ranks.shrink(&[killed]).expect("a communicator of the others");
+    let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
+    fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+    assert_eq!(x.to_host().expect("x"), vec![killed as f32; 1000]);
+    fewer.finish().expect("the end in common");
+}
+
 /// All operators on a type, whose values are small numbers.
 fn reduce_all<T: Element + PartialEq + std::fmt::Debug>(
     ranks: &mut Communicator,
@@ -26,16 +55,8 @@ fn reduce_all<T: Element + PartialEq + std::fmt::Debug>(
 ) {
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
     let contribution = |rank: usize, i: usize| ((rank + i) % 3 + 1) as f64;
-    let ops = [
-        ReduceOp::Sum,
-        ReduceOp::Prod,
-        ReduceOp::Min,
-        ReduceOp::Max,
-        ReduceOp::Avg,
-        ReduceOp::PreMulSum(of(2.0)),
-    ];
     for len in [1, 31, 1 << 10, (1 << 18) + 1] {
-        for op in ops {
+        for op in operators(of(2.0)) {
             let x: Vec<T> = (0..len).map(|i| of(contribution(rank, i))).collect();
             let x = DeviceBuffer::from_host(&stream, &x).expect("x");
             let mut y = DeviceBuffer::<T>::zeros(&stream, len).expect("y");
@@ -132,7 +153,7 @@ pub fn work(ranks: &mut Communicator) {
     reduce_all(ranks, bf16::from_f64, f64::from, 1.6e-2);
     reduce_all(ranks, |x| x as f32, f64::from, 1e-6);
     reduce_all(ranks, |x| x, |x| x, 1e-14);
-    if ranks.device().capability() >= (9, 0) {
+    if ranks.device().capability() >= (9, 0) && ranks.world_size() > 1 {
         reduce_all(ranks, F8E4M3::from_f64, |x| x.to_f64(), 0.13);
         reduce_all(ranks, F8E5M2::from_f64, |x| x.to_f64(), 0.26);
     }

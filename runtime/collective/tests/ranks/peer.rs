@@ -63,15 +63,7 @@ pub fn reduced<T: Numbers>(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u
     let factor = T::any(&mut random);
     let mut bits = Vec::new();
     for &len in lengths {
-        let ops = [
-            ReduceOp::Sum,
-            ReduceOp::Prod,
-            ReduceOp::Min,
-            ReduceOp::Max,
-            ReduceOp::Avg,
-            ReduceOp::PreMulSum(factor),
-        ];
-        for (number, op) in ops.into_iter().enumerate() {
+        for (number, op) in nccl_work::operators(factor).into_iter().enumerate() {
             let start = number % 3;
             let values: Vec<T> = (0..start + len).map(|_| T::any(&mut random)).collect();
             let mut x = DeviceBuffer::from_host(&stream, &values).expect("x");
@@ -194,6 +186,10 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
             // Ranks are not in step, and calls between launches take their place.
             std::thread::sleep(Duration::from_micros(300 * u64::from(rank)));
             drop(ranks.barrier().expect("enqueued"));
+        }
+        if launch % 64 == 63 {
+            // A thread that waits in the driver for space in a queue keeps those that share the GPU from launching.
+            stream.synchronize().expect("done");
         }
     }
     assert_eq!(small.to_host().expect("x"), [expected; 100]);

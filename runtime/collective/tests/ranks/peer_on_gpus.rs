@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, Failure, ReduceOp};
+use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, ReduceOp};
 use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::alone::this_test;
 use crate::nccl_on_gpus::world;
-use crate::nccl_work::{gpu, streams, work};
+use crate::nccl_work::{a_rank_is_killed, gpu, streams, work};
 use crate::peer::{
     LENGTHS, a_rank_is_missing, compare_all_types, compare_on, peer, reduced, replays, symmetric_sums,
 };
 use crate::peer_processes::bits_of;
 use crate::processes::{Rank, digest, processes};
-use crate::support::{LONG, failure, on_ranks, on_streams, timeout};
+use crate::support::{on_ranks, on_streams, timeout};
 
 fn init(this: &Rank, options: &CommunicatorOptions) -> Communicator {
     let stream = Stream::new(&gpu(this.rank)).expect("a stream");
@@ -97,27 +97,8 @@ fn auto_does_everything_beside_nccl() {
 fn a_killed_rank_is_named_and_the_others_go_on() {
     let world = world();
     if let Some(this) = Rank::this() {
-        let mut ranks = init(&this, &peer());
-        let stream = ranks.stream().clone();
-        let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; 1 << 18]).expect("x");
-        let killed = world - 1;
-        for round in 0.. {
-            if this.rank == killed && round == 20 {
-                this.die();
-            }
-            let work = ranks.all_reduce_in_place(&mut x, ReduceOp::Avg);
-            let Err(error) = work.and_then(|work| work.wait(LONG)) else { continue };
-            this.assert_in_time();
-            let failure = failure::<()>(Err(error));
-            assert!(matches!(failure, Failure::Lost { rank, .. } if rank == killed), "{failure}");
-            break;
-        }
-        stream.synchronize().expect("no fault");
-        let mut fewer = ranks.shrink(&[killed]).expect("a communicator of the others");
-        let mut x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).expect("x");
-        fewer.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
-        assert_eq!(x.to_host().expect("x"), vec![(world - 1) as f32; 1000]);
-        return fewer.finish().expect("the end in common");
+        let ranks = init(&this, &peer());
+        return a_rank_is_killed(&this, ranks, 1 << 18);
     }
     processes(this_test!(), world, Some(world - 1));
 }

@@ -34,7 +34,8 @@ impl GraphNodes {
     }
 }
 
-/// A node of an executable graph.
+/// A node of an executable graph; one with [unknown](GraphWork::Unknown) work and without a number may stand for all of a graph
+/// within, of which nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphNode {
     /// 0 for the graph that the executable was made of, another number for each graph within it.

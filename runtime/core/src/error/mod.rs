@@ -191,6 +191,13 @@ pub enum Error {
         reason: String,
     },
 
+    /// Elements of a buffer cannot be a tensor of this layout.
+    #[error("a tensor map cannot be made: {reason}")]
+    BadTensorMap {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+
     /// A list that must have elements is empty.
     #[error("{operation}: the list of {list} is empty; pass at least one")]
     EmptyList {

@@ -136,6 +136,7 @@ impl Graph {
                 Ok(node)
             })
         }?;
+        let mut parts = Vec::new();
         for (handle, body) in handles.into_iter().zip(bodies) {
             let work = NodeWork::Child(body.handle);
             // SAFETY: the handle is of a body of the new node, which is alive; what the work uses was noted above, and
@@ -143,8 +144,9 @@ impl Graph {
             let part = self
                 .device
                 .call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;
-            self.origins.add_child(&self.device, part, body.handle, &body.origins);
+            parts.push((part, body.handle, &body.origins));
         }
+        self.origins.add_conditional(&self.device, &parts);
         Ok(node)
     }
 }

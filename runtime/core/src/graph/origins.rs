@@ -30,8 +30,9 @@ impl Origin {
 /// See the [module's documentation](self).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origins {
-    /// The nodes with their parts, in the order in which they were captured or added.
-    nodes: Vec<(u32, NodeHandle, Origin)>,
+    /// The nodes with their parts, in the order in which they were captured or added. Without a handle it stands for all nodes
+    /// of a part, of which nothing is known.
+    nodes: Vec<(u32, Option<NodeHandle>, Origin)>,
     /// The number of graphs within.
     parts: u32,
 }
@@ -61,7 +62,7 @@ impl Origins {
                 site: note.site,
             })
         };
-        let nodes = nodes.iter().zip(&of).map(|(node, of)| (0, *node, origin(of)));
+        let nodes = nodes.iter().zip(&of).map(|(node, of)| (0, Some(*node), origin(of)));
         Self { nodes: nodes.collect(), parts: 0 }
     }
 
@@ -79,7 +80,7 @@ impl Origins {
 
     /// A node was added.
     pub fn add(&mut self, node: NodeHandle, origin: Origin) {
-        self.nodes.push((0, node, origin));
+        self.nodes.push((0, Some(node), origin));
     }
 
     /// The node that was added last launches a kernel.
@@ -91,13 +92,26 @@ impl Origins {
 
     /// A node was added whose graph the driver has copied from another.
     pub fn add_child(&mut self, device: &Device, node: NodeHandle, child: GraphHandle, origins: &Origins) {
-        if !origins.is_known() {
-            return;
-        }
+        self.parts += 1;
+        let part = self.parts;
         let (driver, context) = device.raw();
-        if let Ok(NodeInfo::Child(copy)) = driver.graph_node(context, node) {
-            self.parts += 1;
-            self.copy(device, child, origins, copy, self.parts);
+        if origins.is_known()
+            && let Ok(NodeInfo::Child(copy)) = driver.graph_node(context, node)
+        {
+            self.copy(device, child, origins, copy, part);
+        } else {
+            self.nodes.push((part, None, Origin::UNKNOWN));
+        }
+    }
+
+    /// A node was added whose parts run by a condition. Each has one node, with a copy of a graph. In an executable the driver
+    /// numbers these nodes first, and then those of the copies, the last copy's first.
+    pub fn add_conditional(&mut self, device: &Device, bodies: &[(NodeHandle, GraphHandle, &Origins)]) {
+        self.parts += 1;
+        let nothing = Origin { work: GraphWork::Nothing, ..Origin::UNKNOWN };
+        self.nodes.extend(bodies.iter().map(|(node, ..)| (self.parts, Some(*node), nothing)));
+        for (node, body, origins) in bodies.iter().rev() {
+            self.add_child(device, *node, *body, origins);
         }
     }
 
@@ -106,10 +120,12 @@ impl Origins {
         if !origins.is_known() {
             return;
         }
-        let known = origins.nodes.iter().map(|(_, node, origin)| (*node, *origin)).collect();
+        let known = origins.nodes.iter().filter_map(|(_, node, origin)| Some(((*node)?, *origin))).collect();
         let (driver, context) = device.raw();
-        // Where the driver does not answer, nothing is known of the rest.
-        let _ = self.copy_nodes(&**driver, context, &known, (graph, copy), part);
+        if self.copy_nodes(&**driver, context, &known, (graph, copy), part).is_err() {
+            // The driver does not answer: nothing is known of the rest.
+            self.nodes.push((self.parts, None, Origin::UNKNOWN));
+        }
     }
 
     fn copy_nodes(
@@ -122,6 +138,7 @@ impl Origins {
     ) -> Result<(), DriverError> {
         let (nodes, copies) = (driver.graph_nodes(context, graph)?, driver.graph_nodes(context, copy)?);
         if nodes.len() != copies.len() {
+            self.nodes.push((part, None, Origin::UNKNOWN));
             return Ok(());
         }
         // Drivers keep the order. Some nodes are asked for; of children a driver may not know that.
@@ -137,12 +154,12 @@ impl Origins {
             let (from, to) = (driver.graph_node(context, node)?, driver.graph_node(context, copied)?);
             let of_node = known.get(&node).copied();
             if let (NodeInfo::Child(from), NodeInfo::Child(to)) = (from, to) {
-                self.nodes.push((part, copied, of_node.unwrap_or(Origin::UNKNOWN)));
+                self.nodes.push((part, Some(copied), of_node.unwrap_or(Origin::UNKNOWN)));
                 self.parts += 1;
                 self.copy_nodes(driver, context, known, (from, to), self.parts)?;
             } else {
                 let of_node = of_node.filter(|_| from == to);
-                self.nodes.push((part, copied, of_node.unwrap_or(Origin::UNKNOWN)));
+                self.nodes.push((part, Some(copied), of_node.unwrap_or(Origin::UNKNOWN)));
             }
         }
         Ok(())
@@ -156,7 +173,7 @@ impl Origins {
         let (driver, context) = device.raw();
         let nodes = self.nodes.iter().map(|(part, node, origin)| GraphNode {
             part: *part,
-            number: driver.activity_node(context, *node).ok(),
+            number: node.and_then(|node| driver.activity_node(context, node).ok()),
             work: origin.work,
             operation: origin.operation,
             site: origin.site,

@@ -11,6 +11,7 @@
 //! | `counts: Slice2<Atomic<T>>` | [`AtomicSlice2<T>`](AtomicSlice2) | as for `DisjointMut2<T>` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
 //! | `tile: Shared<[T]>`, `DoubleBuffer<[T]>` | [`Shared<T>`](gpu_spec::param::Shared) | [`SharedLen`]: `SharedLen(elements)` |
+//! | `map: &TensorMap<T, RANK>` | [`TensorMap<T, RANK>`](gpu_spec::param::TensorMap) | [`TensorMap`], [`TensorMapMut`] where the kernel stores, or references to them |
 //! | an `Option` of a slice or view | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>`, `None::<DeviceSlice2<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
@@ -20,11 +21,11 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::SharedLen;
 use gpu_spec::param::{
     AtomicSlice, AtomicSlice2, AtomicSlice3, Optional, Pointer, PointerAndExtent, PointerMut, Shared, Slice,
     Slice2, Slice3, SliceMut, SliceMut2, SliceMut3, Value,
 };
+use gpu_spec::{SharedLen, param};
 
 use super::inline::Inline;
 use crate::device::Device;
@@ -34,7 +35,7 @@ use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2,
-    DeviceSliceMut3,
+    DeviceSliceMut3, TensorMap, TensorMapMut,
 };
 
 /// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
@@ -129,6 +130,15 @@ impl<'a> ArgumentList<'a> {
         }
         work(pointers.as_slice(), &mut list.uses)
     }
+}
+
+/// Calls `read` with the machine parameters of a launch with these arguments: one pointer for each, in order, as a driver
+/// takes them. Of a slice these are two, to its address and to its length in elements.
+pub fn with_machine_parameters<P, A: Arguments<P>, R>(
+    arguments: &A,
+    read: impl FnOnce(&[*const c_void]) -> R,
+) -> R {
+    ArgumentList::of::<P, A, R>(arguments, |parameters, _| read(parameters))
 }
 
 impl<'a> Uses<'a> {
@@ -247,6 +257,27 @@ view_argument! {
     &mut DeviceSliceMut2<'_, T> => AtomicSlice2, Write: self, self.as_slice().elements();
     DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
     &mut DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
+}
+
+/// Implements [`Argument`] for tensor maps.
+macro_rules! tensor_argument {
+    ($($argument:ty => $access:ident: $self:ident, $elements:expr;)*) => { $(
+        // SAFETY: a tensor map is one machine parameter, its bytes, and brings its buffer.
+        unsafe impl<T: DeviceCopy, const RANK: usize> Argument<param::TensorMap<T, RANK>> for $argument {
+            #[inline(always)]
+            fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                list.used($elements.used(Access::$access));
+                list.push(Param::Value(std::ptr::from_ref($self.data()).cast()));
+            }
+        }
+    )* };
+}
+
+tensor_argument! {
+    TensorMap<'_, T, RANK> => Read: self, self.elements();
+    &TensorMap<'_, T, RANK> => Read: self, self.elements();
+    TensorMapMut<'_, T, RANK> => Write: self, self.elements();
+    &mut TensorMapMut<'_, T, RANK> => Write: self, self.elements();
 }
 
 // SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`buffer`] | [`DeviceBuffer`], which owns memory |
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
+//! | [`views`], [`tensor_map`] | elements as rows and planes, and as tensors |
 //! | [`mapped`] | [`MappedBuffer`], memory of the host that kernels use |
 //! | `foreign` | memory that came from elsewhere, and a buffer's in other forms |
 //! | `shared` | [`SharedMemory`], which other devices and processes can map |
@@ -38,6 +39,7 @@ pub mod slice;
 pub mod statistics;
 pub(crate) mod storage;
 mod summary;
+pub mod tensor_map;
 pub(crate) mod usage;
 pub mod views;
 
@@ -49,6 +51,7 @@ pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub(crate) use self::scratch::stream_ended;
 pub use self::shared::SharedMemory;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
+pub use self::tensor_map::{TensorLayout, TensorMap, TensorMapMut};
 pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMut3};
 pub use crate::error::OutOfMemory;
 pub use warpsmith_snapshot as snapshot;

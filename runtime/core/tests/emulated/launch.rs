@@ -137,15 +137,15 @@ fn limits_are_checked_before_the_driver_is_asked() {
     assert!(matches!(error, Error::Launch(LaunchError::GridTooLarge { grid: [1, 65536, 1], .. })), "{error}");
     let error = refused(Launch::linear(usize::MAX, 1));
     assert!(matches!(error, Error::Launch(LaunchError::GridTooLarge { .. })), "{error}");
-    let error = refused(Launch::grid_block(1, 1).shared((48 << 10) + 1));
+    let error = refused(Launch::grid_block(1, 1).shared((227 << 10) + 1));
     assert!(
         matches!(
             error,
-            Error::Launch(LaunchError::SharedMemoryTooLarge { dynamic_bytes: 49153, limit: 49152, .. })
+            Error::Launch(LaunchError::SharedMemoryTooLarge { dynamic_bytes: 232449, limit: 232448, .. })
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("49153") && error.to_string().contains("49152"), "{error}");
+    assert!(error.to_string().contains("232449") && error.to_string().contains("232448"), "{error}");
 
     let error = bounded.launch(&stream, Launch::linear(200, 101), (&mut out,)).unwrap_err();
     assert!(

@@ -66,7 +66,7 @@ pub struct CounterSetup {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counted {
     /// For each kernel that ran, in the order in which they ran, the value of each of [`CounterSetup::counters`]; `None`
-    /// where there is none, as of a rate of nothing. A graph may be one kernel here.
+    /// where there is none, as of a rate of nothing. Those of graphs are not among them.
     pub kernels: Vec<Vec<Option<f64>>>,
     /// Kernels for which there was no space.
     pub dropped: u64,

@@ -133,10 +133,11 @@ pub(super) enum Feature {
     ModuleKernels,
     /// The parameters of a kernel.
     KernelParams,
+    TensorMaps,
 }
 
 impl Feature {
-    const COUNT: usize = Feature::KernelParams as usize + 1;
+    const COUNT: usize = Feature::TensorMaps as usize + 1;
 
     const fn symbols(self) -> &'static [&'static str] {
         match self {
@@ -181,6 +182,7 @@ impl Feature {
                 &["cuModuleGetFunctionCount", "cuModuleEnumerateFunctions", "cuFuncGetName"]
             }
             Feature::KernelParams => &["cuFuncGetParamInfo"],
+            Feature::TensorMaps => &["cuTensorMapEncodeTiled"],
         }
     }
 

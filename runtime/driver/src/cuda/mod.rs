@@ -30,6 +30,7 @@ mod properties;
 mod rows;
 mod stream;
 mod telemetry;
+mod tensor_map;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;

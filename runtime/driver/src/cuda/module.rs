@@ -4,13 +4,13 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use gpu_spec::KernelSpec;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
+use gpu_spec::{KernelSpec, TensorMapData, TensorMapSpec};
 
 use super::activity::Work;
 use super::call::{Feature, RelaxedCapture, check, integer, invalid};
 use super::context::bind;
-use super::{CudaDriver, launch, linker};
+use super::{CudaDriver, launch, linker, tensor_map};
 use crate::error::{DriverError, Result, code};
 use crate::{
     CodeDriver, Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle,
@@ -256,6 +256,11 @@ unsafe impl CodeDriver for CudaDriver {
             local_memory: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             binary_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
         })
+    }
+
+    fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData> {
+        bind(context)?;
+        tensor_map::encode(spec)
     }
 
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()> {

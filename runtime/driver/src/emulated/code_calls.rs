@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::KernelSpec;
+use gpu_spec::{KernelSpec, TensorMapData, TensorMapSpec};
 
 use super::EmulatedDriver;
 use super::action::Action;
 use super::control::{Call, driver_error};
 use super::kernel::{KernelCall, function_of};
-use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
+use super::limits::{MAX_SHARED_BYTES, MAX_THREADS, occupancy};
 use super::stream::Work;
 use crate::error::{Result, code};
 use crate::{
@@ -89,11 +89,20 @@ unsafe impl CodeDriver for EmulatedDriver {
     fn function_allow_shared(&self, context: Context, _function: FunctionHandle, bytes: u32) -> Result<()> {
         let _called = self.called_aside(Call::FunctionAllowShared);
         self.enter(Call::FunctionAllowShared, context)?;
-        if bytes > SHARED_BYTES {
-            let text = format!("{bytes} bytes of shared memory are over {SHARED_BYTES}");
+        if bytes > MAX_SHARED_BYTES {
+            let text = format!("{bytes} bytes of shared memory are over {MAX_SHARED_BYTES}");
             return Err(driver_error("function_allow_shared", code::INVALID_VALUE, text));
         }
         Ok(())
+    }
+
+    fn tensor_map(&self, context: Context, spec: &TensorMapSpec) -> Result<TensorMapData> {
+        let _called = self.called_aside(Call::TensorMap);
+        self.enter(Call::TensorMap, context)?;
+        match spec.check() {
+            Ok(()) => Ok(spec.encode()),
+            Err(error) => Err(driver_error("tensor_map", code::INVALID_VALUE, error.to_string())),
+        }
     }
 
     fn function_occupancy(

@@ -95,6 +95,7 @@ calls! {
     ModuleGlobal = "module_global",
     Link = "link",
     FunctionAttributes = "function_attributes",
+    TensorMap = "tensor_map",
     FunctionAllowShared = "function_allow_shared",
     FunctionOccupancy = "function_occupancy",
     FunctionMaxCluster = "function_max_cluster",

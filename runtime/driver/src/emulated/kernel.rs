@@ -92,7 +92,11 @@ impl KernelCall {
                     ParamKind::Slice3 | ParamKind::SliceMut3 => {
                         Some(self.args.value::<Extents3>(index + 1).span() as u64)
                     }
-                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut | ParamKind::Shared => None,
+                    ParamKind::Value
+                    | ParamKind::Pointer
+                    | ParamKind::PointerMut
+                    | ParamKind::Shared
+                    | ParamKind::TensorMap => None,
                 }
             };
             if let Some(elements) = elements {

@@ -427,6 +427,7 @@ mod shared {
 
     impl Rig {
         fn import(&self, memory: &ExportedMemory, pages: usize) -> Result<PhysicalHandle> {
+            // SAFETY: the memory has this many pages.
             unsafe { self.driver.physical_import(self.context, memory, pages * PAGE) }
         }
     }

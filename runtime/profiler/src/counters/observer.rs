@@ -282,6 +282,11 @@ impl Observer for CountingObserver {
         if !counting.is_chosen(&key) {
             return lock(&counting.tally).pass_over();
         }
+        if key.what == What::Graph {
+            // CUPTI counts none of its kernels, and none of the kernels after it if it runs where they are counted.
+            let reason = "the kernels of graphs are not counted; launch them without a graph";
+            return lock(&counting.tally).leave_out(&key, reason);
+        }
         match counting.begin(observed.device, &key) {
             Ok(()) => {
                 if let Some(holder) = &mut lock(&counting.turn).holder {

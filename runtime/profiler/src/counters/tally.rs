@@ -116,10 +116,6 @@ impl Tally {
         let Counted { kernels, dropped } = counted;
         self.dropped += dropped;
         match (key.what, kernels.len()) {
-            (What::Graph, 0) => {
-                return self
-                    .leave_out(key, "the kernels of graphs are not counted; launch them without a graph");
-            }
             (_, 0) => return self.leave_out(key, "the counters saw no kernel"),
             (What::Kernel, 2..) => {
                 return self.leave_out(key, "other code launched kernels on the device at the same time");

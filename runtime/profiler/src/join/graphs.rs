@@ -21,6 +21,8 @@ pub(super) struct Graphs {
     known: VecDeque<u64>,
     /// The lists of nodes, by their numbers.
     lists: HashMap<u64, List>,
+    /// The latest list of the executable with a number in records.
+    executables: HashMap<u32, u64>,
     /// The nodes of all of them.
     nodes: usize,
     /// Records of nodes that were captured before the recording.
@@ -42,16 +44,28 @@ struct List {
     nodes: Option<Nodes>,
     /// The round in which it was used last.
     used: u64,
+    /// What the launch of the executable is, if there was one.
+    launch: Launches,
+}
+
+/// The launches of an executable.
+#[derive(Debug, Default)]
+enum Launches {
+    #[default]
+    None,
+    One(Origin),
+    Several,
 }
 
 impl Graphs {
     /// Adds lists; says whether others were forgotten.
     fn add(&mut self, lists: Vec<Arc<GraphNodes>>, round: u64, most: usize) -> bool {
         for given in lists {
-            let (id, count) = (given.id, given.nodes.len());
+            let (id, count, executable) = (given.id, given.nodes.len(), given.graph);
             if let Entry::Vacant(new) = self.lists.entry(id) {
-                new.insert(List { given, nodes: None, used: round });
+                new.insert(List { given, nodes: None, used: round, launch: Launches::None });
                 self.nodes += count;
+                self.executables.extend(executable.map(|number| (number, id)));
             }
         }
         if self.nodes <= most {
@@ -66,7 +80,30 @@ impl Graphs {
             }
             self.nodes -= self.lists.remove(&id).map_or(0, |list| list.given.nodes.len());
         }
+        let lists = &self.lists;
+        self.executables.retain(|_, id| lists.contains_key(id));
         true
+    }
+
+    /// An executable was launched by a call of an operation.
+    pub(super) fn launched(&mut self, origin: Origin) {
+        if let Some(list) = self.lists.get_mut(&origin.nodes) {
+            list.launch = match list.launch {
+                Launches::None => Launches::One(origin),
+                Launches::One(before) if before.op == origin.op => return,
+                Launches::One(_) | Launches::Several => Launches::Several,
+            };
+        }
+    }
+
+    /// Where work of an executable was launched whose record names no call, as CUPTI's of conditional parts: its only launch, or
+    /// else the executable alone.
+    pub(super) fn launch_of(&self, executable: u32) -> Option<Origin> {
+        let id = self.executables.get(&executable)?;
+        match self.lists.get(id)?.launch {
+            Launches::One(origin) => Some(origin),
+            Launches::None | Launches::Several => Some(Origin { nodes: *id, ..Origin::default() }),
+        }
     }
 
     /// An operation captured or added work.

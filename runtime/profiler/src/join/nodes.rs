@@ -2,7 +2,7 @@
 //!
 //! The runtime lists the nodes of an executable with the numbers that the driver gave their originals; the executable's own
 //! nodes have others. What is known of these is that nodes of the graph itself keep the lower half, and that those of graphs
-//! within follow them with the next numbers, or have an upper half of their own
+//! within follow them with the next numbers, graph by graph in the order of the parts, or have an upper half of their own
 //! ([`activity_node`](warpsmith_core::driver::activity::ActivityDriver::activity_node)). A driver may not keep to that, and where
 //! CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what the nodes do:
 //! nodes of one upper half are those of a part of the list, or of all of it, if each has an entry there with the same work. If
@@ -171,6 +171,10 @@ impl Nodes {
     fn in_line(&self) -> Option<HashMap<u32, &Entry>> {
         let (own, mut within): (Vec<&Entry>, Vec<&Entry>) =
             self.entries.iter().partition(|entry| entry.part == 0);
+        if within.iter().any(|entry| entry.number.is_none()) {
+            // How many there are is unknown.
+            return None;
+        }
         let mut line = numbered(&own)?;
         let first = line.keys().max()?.checked_add(1)?;
         within.sort_by_key(|entry| (entry.part, entry.number));
@@ -404,6 +408,18 @@ mod tests {
         assert_eq!(answers(&mut nodes, &seen), at([1, 11, 12, 21, 3]));
         // Another kernel than the list's.
         assert_eq!(answers(&mut nodes, &[(number(9, 106), Seen::Kernel(a))]), [Found::Unfit]);
+    }
+
+    #[test]
+    fn a_graph_within_of_unknown_length_hides_those_after_it() {
+        let [a] = kernels();
+        let root = part(0, 1, &[Work::Nothing, Work::Nothing]);
+        let unlisted = Entry { part: 1, number: None, work: Work::Unknown, place: None };
+        let listed = part(2, 21, &[Work::Kernel(a)]);
+        let mut nodes = Nodes::new(Some(9), [root.clone(), listed.clone()].concat());
+        assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(a))]), at([21]));
+        let mut nodes = Nodes::new(Some(9), [root, vec![unlisted], listed].concat());
+        assert_eq!(answers(&mut nodes, &[(number(9, 102), Seen::Kernel(a))]), [Found::Unfit]);
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl Joiner {
         let key = (call.driver, call.correlation);
         if call.correlation != 0 && self.origins.insert(key, origin).is_none() {
             self.known.push_back(key);
+            self.graphs.launched(origin);
         }
         let (Call { start, end, .. }, Origin { line, range, .. }) = (*call, origin);
         self.emit(Record::Call(trace::Call {
@@ -157,7 +158,8 @@ impl Joiner {
                 self.loss.issued += 1;
                 self.loss.recorded += 1;
             }
-            return Origin::default();
+            let launch = self.graphs.launch_of(place.graph).filter(|_| place.node != 0);
+            return launch.map_or_else(Origin::default, |origin| self.node_origin(origin, place.node));
         };
         if is_work && !std::mem::replace(&mut origin.is_seen, true) {
             self.loss.recorded += 1;
@@ -176,7 +178,8 @@ impl Joiner {
         if place.node == 0 || !raw.is_work() {
             return None;
         }
-        let origin = self.origins.get(&(driver, place.correlation))?;
+        let known = self.origins.get(&(driver, place.correlation)).copied();
+        let origin = known.or_else(|| self.graphs.launch_of(place.graph))?;
         Some(origin.nodes).filter(|nodes| *nodes != 0)
     }
 

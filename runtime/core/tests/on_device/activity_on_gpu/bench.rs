@@ -153,6 +153,7 @@ impl Bench {
 
     pub fn spin(&self, stream: StreamHandle, config: LaunchConfig, nanoseconds: u64) {
         let arguments = [(&raw const nanoseconds).cast::<c_void>()];
+        // SAFETY: the kernel takes one number; its module and the stream are the bench's.
         unsafe { self.rig.driver().launch(self.rig.context(), self.spin, &config, &arguments, stream) }
             .unwrap();
     }
@@ -185,6 +186,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let _ = self.rig.driver().activity_stop();
+        // SAFETY: nothing launches its kernel again.
         unsafe { self.rig.driver().module_unload(self.rig.context(), self.module) };
     }
 }
@@ -234,6 +236,7 @@ pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let mut host = vec![1u8; 1 << 20];
     let [one, two] = [rig.block(&[0; 1 << 20]), rig.block(&[0; 1 << 20])];
+    // SAFETY: the copies and the memset are within the blocks and the array, which live until the stream is done.
     unsafe {
         driver.copy_to_device(context, one, host.as_ptr().cast(), 1 << 20, stream).unwrap();
         driver.copy_device(context, two, one, 70_000, stream).unwrap();

@@ -215,12 +215,13 @@ impl Session {
     /// Disables what was enabled, takes the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
+        // Before the kind of calls is disabled: functions that are enabled after it go on costing each of their calls.
+        self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
             // SAFETY: numbers only.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
             result = result.and(disabled);
         }
-        self.leave_out_nothing();
         // Records of work that has not ended come without times, and are counted.
         result = result.and(self.flush_all(FORCED));
         if self.reader.is_some() {

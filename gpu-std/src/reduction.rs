@@ -1,23 +1,29 @@
-//! The skeleton of every reduction: one launch, the last block finishes, the same bits every run.
+//! Reductions of whole arrays: one launch, the last block finishes, the same bits every run.
+//!
+//! [`#[reduction]`](macro@crate::reduction) makes an associative operator such a kernel, in one line. [`reduce`] is what its
+//! kernels consist of, for kernels that do more, with a [`Reduction`] written by hand.
 //!
 //! The order in which values are combined depends only on the length, the address of the first element modulo
 //! `VECTOR`, and the launch configuration. Each block folds a strided share of the input, thread by thread into
-//! `N` independent accumulators; the threads' partials are combined by a fixed tree of warp shuffles and shared
-//! memory; thread 0 of each block writes the block's partial to the workspace and counts its block as done. The
-//! block that completes the count combines all partials in index order and writes the result, whichever block
-//! it is.
+//! several independent values, one for each lane of a vector; the threads' values are combined by a fixed tree of warp
+//! shuffles and shared memory; thread 0 of each block writes the block's value to the workspace and counts its block as
+//! done. The block that completes the count combines all values in index order, whichever block it is. Lanes and threads
+//! do not follow the order of the elements: the operator has to be commutative as well as associative, or to look at the
+//! index.
 
 use core::mem::size_of;
 
-use gpu_std::atomic::{Atomic, Ordering, scope::Device};
-use gpu_std::prelude::*;
-use gpu_std::{thread, warp};
+use crate::atomic::{Atomic, Ordering, scope::Device};
+use crate::element::KernelType;
+use crate::vectorized::{Split, each, for_each, lanes, load, with_lanes};
+use crate::{shared_array, thread, warp};
 
-use crate::tile::{Split, each, for_each, load};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use crate::family::Reduce;
 
-/// A partial value of a reduction; at most 16 bytes, so that it fits a slot of shared memory.
-pub(crate) trait Partial: Copy {
-    /// The value that the thread `delta` lanes up holds.
+/// The running value of a reduction: any [`KernelType`] without padding, of at most [`MAX_BYTES`].
+pub trait Partial: Copy {
+    /// The value that the thread `delta` lanes up holds; all lanes in `mask` call it.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
@@ -29,35 +35,51 @@ impl<T: KernelType> Partial for T {
 }
 
 /// A reduction: its values and operation.
-pub(crate) trait Reduction<T> {
+pub trait Reduction {
+    /// An element.
+    type Item: Copy;
     /// The running value.
     type Partial: Partial;
+    /// The result.
+    type Output: Copy;
 
     /// The running value of no elements.
     fn identity() -> Self::Partial;
     /// Takes in element `index`; called with increasing indices on one running value.
-    fn fold(partial: Self::Partial, value: T, index: u64) -> Self::Partial;
+    fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
     /// Joins the running values of two disjoint sets of elements.
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
+    /// The result, from the running value of all elements.
+    fn finish(partial: Self::Partial) -> Self::Output;
+}
+
+/// The most bytes of a running value.
+pub const MAX_BYTES: usize = 256;
+
+/// Bytes of workspace that a reduction with running values of `value_bytes` needs in a grid of `blocks`. The workspace is
+/// aligned to 16 bytes, or to the value if that is more. Its first 16 bytes are zero before the first use; every launch
+/// leaves them zero, so that launches on one stream can share it. Launches that may overlap must not.
+pub const fn workspace_bytes(value_bytes: usize, blocks: usize) -> usize {
+    HEADER_BYTES + value_bytes.next_multiple_of(16) * blocks
 }
 
 /// Bytes of workspace before the blocks' partials; the counter of finished blocks is at the start.
 const HEADER_BYTES: usize = 16;
 
-/// Reduces `input`; `Some` in exactly one thread of the launch, which has the result.
+/// Reduces `input`; `Some` in exactly one thread of the launch, which has the value.
 ///
 /// # Safety
 ///
-/// The launch is one-dimensional. `workspace` is aligned to 16 bytes and valid for 16 bytes plus 16 for each
-/// block of the grid; its first 16 bytes are zero when the launch begins, and nothing else uses it until the
-/// launch ends. They are zero again then.
+/// The launch is one-dimensional. `workspace` is as [`workspace_bytes`] says, for the blocks of the grid; nothing else uses
+/// it until the launch ends.
 #[inline(always)]
-pub(crate) unsafe fn reduce<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
-    input: &[T],
+pub unsafe fn reduce<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
+    input: &[R::Item],
     workspace: *mut u64,
 ) -> Option<R::Partial> {
-    const { assert!(size_of::<R::Partial>() <= 16) };
-    let share = block_combine::<T, R>(thread_share::<T, R, ITEMS, N>(input));
+    const { assert!(size_of::<R::Partial>() <= MAX_BYTES && align_of::<R::Partial>() <= 16) };
+    let share =
+        with_lanes!(lanes::<R::Item>(VECTOR), N => block_combine::<R>(thread_share::<R, ITEMS, N>(input)));
     let blocks = thread::grid_dim_x();
     let first_thread = thread::thread_idx_x() == 0;
     if blocks == 1 {
@@ -81,11 +103,29 @@ pub(crate) unsafe fn reduce<T: Copy, R: Reduction<T>, const ITEMS: usize, const 
         return None;
     }
     // SAFETY: every block has written its partial, as the counter says.
-    let total = unsafe { combine_partials::<T, R>(partials) };
+    let total = unsafe { combine_partials::<R>(partials) };
     if first_thread {
         finished.store(0, Ordering::Relaxed);
     }
     first_thread.then_some(total)
+}
+
+/// Writes what [`reduce`] gives, [finished](Reduction::finish), to `result`.
+///
+/// # Safety
+///
+/// As [`reduce`]; `result` is valid for one value, and nothing else uses it until the launch ends.
+#[inline(always)]
+pub unsafe fn reduce_into<R: Reduction, const ITEMS: usize, const VECTOR: usize>(
+    input: &[R::Item],
+    workspace: *mut u64,
+    result: *mut R::Output,
+) {
+    // SAFETY: by this function's contract.
+    if let Some(total) = unsafe { reduce::<R, ITEMS, VECTOR>(input, workspace) } {
+        // SAFETY: only one thread gets here, and `result` is valid.
+        unsafe { result.write(R::finish(total)) };
+    }
 }
 
 /// Combines the partials of all blocks of the grid, within the calling block; its thread 0 has the result. The caller
@@ -96,7 +136,7 @@ pub(crate) unsafe fn reduce<T: Copy, R: Reduction<T>, const ITEMS: usize, const 
 /// `partials` has one for each block of a one-dimensional grid, all of them written, and what wrote them is ordered
 /// before.
 #[inline(always)]
-unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R::Partial {
+unsafe fn combine_partials<R: Reduction>(partials: *const R::Partial) -> R::Partial {
     let mut total = R::identity();
     let mut i = thread::thread_idx_x();
     while i < thread::grid_dim_x() {
@@ -104,16 +144,16 @@ unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R
         total = R::combine(total, unsafe { partials.add(i as usize).read() });
         i += thread::block_dim_x();
     }
-    block_combine::<T, R>(total)
+    block_combine::<R>(total)
 }
 
 /// This thread's part of the input, folded: all threads of the launch divide the input among them.
 #[inline(always)]
-fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(input: &[T]) -> R::Partial {
+fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::Item]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
-    let split = Split::new::<T, N>(ptr, len);
+    let split = Split::new::<R::Item, N>(ptr, len);
     let mut lanes = [R::identity(); N];
-    for_each::<[T; N], ITEMS>(
+    for_each::<[R::Item; N], ITEMS>(
         split.vectors,
         // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
         |i| unsafe { load(ptr.add(split.head + i * N)) },
@@ -133,34 +173,34 @@ fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(in
 /// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller puts a
 /// barrier between two calls.
 #[inline(always)]
-fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
-    let slots: *mut R::Partial = shared_array![u128; 32].cast();
+fn block_combine<R: Reduction>(value: R::Partial) -> R::Partial {
+    let slots = slots::<R::Partial>();
     let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let (index, lane) = (thread / warp::WARP_SIZE, thread % warp::WARP_SIZE);
     let lanes = (threads - index * warp::WARP_SIZE).min(warp::WARP_SIZE);
-    let total = warp_combine::<T, R>(value, lane, lanes);
+    let total = warp_combine::<R>(value, lane, lanes);
     if threads <= warp::WARP_SIZE {
         return total;
     }
     if lane == 0 {
         // SAFETY: a slot of at least the partial's size and alignment for each of at most 32 warps.
-        unsafe { slots.byte_add(index as usize * size_of::<u128>()).write(total) };
+        unsafe { slots.byte_add(index as usize * slot_bytes::<R::Partial>()).write(total) };
     }
     thread::sync_threads();
     // Every warp goes on, so that none waits for another at a branch; the result of the first one counts.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.
-        unsafe { slots.byte_add(lane as usize * size_of::<u128>()).read() }
+        unsafe { slots.byte_add(lane as usize * slot_bytes::<R::Partial>()).read() }
     } else {
         R::identity()
     };
-    warp_combine::<T, R>(value, lane, lanes)
+    warp_combine::<R>(value, lane, lanes)
 }
 
 /// Combines the values of the first `lanes` lanes of a warp, which are all that it has; lane 0 has the result.
 #[inline(always)]
-fn warp_combine<T, R: Reduction<T>>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
+fn warp_combine<R: Reduction>(mut value: R::Partial, lane: u32, lanes: u32) -> R::Partial {
     let mask = if lanes == warp::WARP_SIZE { warp::FULL_MASK } else { (1 << lanes) - 1 };
     let mut delta = warp::WARP_SIZE / 2;
     while delta > 0 {
@@ -171,4 +211,23 @@ fn warp_combine<T, R: Reduction<T>>(mut value: R::Partial, lane: u32, lanes: u32
         delta /= 2;
     }
     value
+}
+
+/// Bytes of the slot of a warp: no fewer than 16.
+const fn slot_bytes<P>() -> usize {
+    let bytes = size_of::<P>().next_power_of_two();
+    if bytes < size_of::<u128>() { size_of::<u128>() } else { bytes }
+}
+
+/// Shared memory for a value of each of 32 warps.
+#[inline(always)]
+fn slots<P>() -> *mut P {
+    // A static cannot depend on `P`. Of these, a kernel has the one that it uses.
+    match slot_bytes::<P>() {
+        16 => shared_array![u128; 32].cast(),
+        32 => shared_array![[u128; 2]; 32].cast(),
+        64 => shared_array![[u128; 4]; 32].cast(),
+        128 => shared_array![[u128; 8]; 32].cast(),
+        _ => shared_array![[u128; 16]; 32].cast(),
+    }
 }

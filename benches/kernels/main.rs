@@ -1,0 +1,157 @@
+//! The kernels of `ops` beside CUB and PyTorch, size by size; `docs/kernels.md` has the tables.
+//!
+//! | arguments | what is done |
+//! | --- | --- |
+//! | `[--peers FOLDER] [--torch FILE] [--write FILE] [FILTER]` | measures the cases whose operation begins with FILTER, prints the tables, and writes the times to the file |
+//! | `--list [FILTER]` | prints the cases |
+//! | `--report FILE [--page PAGE] [--plot PICTURE]` | makes the tables of a file of times again, prints them or puts them between the marks of the page, and draws the picture, an SVG |
+//!
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is. FOLDER has the libraries that `peers/kernels.cu` was
+//! compiled to: their functions run on our stream and our arrays, in turns with ours, timed by one loop. The file after
+//! `--torch` is what `peers/kernels.py` wrote for the cases that `--list` prints. `run-kernels` of the bundle does all of it.
+//!
+//! A time is that of a launch among many between two events: what the host does for a launch counts where it takes longer than the
+//! kernel. Each launch works on arrays that no longer are in the L2 cache. Medians of batches. Before a side is timed, its
+//! results are compared with what the host computes in f64.
+
+mod cases;
+mod check;
+mod data;
+mod goals;
+mod measure;
+mod ours;
+mod peers;
+mod plot;
+mod report;
+mod results;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use half::bf16;
+use warpsmith::prelude::*;
+
+use cases::{Case, Dtype, cases};
+use measure::{Times, measure};
+use peers::{Libraries, torch_times};
+use results::{Results, Row};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Request {
+    is_list: bool,
+    peers: Option<PathBuf>,
+    torch: Option<PathBuf>,
+    write: Option<PathBuf>,
+    report: Option<PathBuf>,
+    page: Option<PathBuf>,
+    plot: Option<PathBuf>,
+    filter: String,
+}
+
+impl Request {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let mut request = Self::default();
+        while let Some(argument) = arguments.next() {
+            let place = match argument.as_str() {
+                // What `cargo bench` adds.
+                "--bench" => continue,
+                "--list" => {
+                    request.is_list = true;
+                    continue;
+                }
+                "--peers" => &mut request.peers,
+                "--torch" => &mut request.torch,
+                "--write" => &mut request.write,
+                "--report" => &mut request.report,
+                "--page" => &mut request.page,
+                "--plot" => &mut request.plot,
+                option if option.starts_with("--") => {
+                    return Err(format!(
+                        "there is no option {option}; see the first lines of benches/kernels/main.rs"
+                    )
+                    .into());
+                }
+                _ => {
+                    request.filter = argument;
+                    continue;
+                }
+            };
+            let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
+            *place = Some(value.into());
+        }
+        Ok(request)
+    }
+}
+
+fn main() -> Result<ExitCode, Failure> {
+    let request = Request::parse(std::env::args().skip(1))?;
+    if let Some(file) = &request.report {
+        show(&request, &Results::read(file)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
+        Ok(name) => Device::open(&name).map_err(|error| format!("WARPSMITH_BENCH_DEVICE={name}: {error}"))?,
+        Err(_) => Device::best()?,
+    };
+    let cases =
+        cases(device.is_emulated()).into_iter().filter(|case| case.operation.starts_with(&request.filter));
+    if request.is_list {
+        cases.for_each(|case| println!("{case}"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let libraries = request.peers.as_deref().map(Libraries::load).transpose()?;
+    let torch = request.torch.as_deref().map(torch_times).transpose()?.unwrap_or_default();
+    let stream = Stream::new(&device)?;
+    let mut results = Results { device: device.name().to_owned(), rows: Vec::new() };
+    let mut faults = 0;
+    for case in cases {
+        let what = format!("{} {} {}", case.operation, case.dtype.name(), case.size());
+        match times(&stream, &case, libraries.as_ref()) {
+            Ok(times) => {
+                if let Some(fault) = &times.cub_fault {
+                    eprintln!("{what}: CUB: {fault}");
+                }
+                results.rows.push(Row::new(case, times, &torch));
+            }
+            Err(error) => {
+                eprintln!("{what}: {error}");
+                faults += 1;
+            }
+        }
+        device.memory().empty_cache()?;
+        // What was measured so far is there, whatever happens to the rest.
+        if let Some(file) = &request.write {
+            results.write(file)?;
+        }
+    }
+    show(&request, &results)?;
+    if faults > 0 {
+        eprintln!("{faults} cases are wrong or failed");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn times(stream: &Stream, case: &Case, libraries: Option<&Libraries>) -> Result<Times, Failure> {
+    match case.dtype {
+        Dtype::F32 => measure::<f32>(stream, case, libraries),
+        Dtype::Bf16 => measure::<bf16>(stream, case, libraries),
+        Dtype::U32 => measure::<u32>(stream, case, libraries),
+    }
+}
+
+/// Prints the tables or puts them in a page, and draws the picture.
+fn show(request: &Request, results: &Results) -> Result<(), Failure> {
+    let text = report::markdown(results);
+    match &request.page {
+        Some(page) => report::into_page(page, &text)?,
+        None => print!("{text}"),
+    }
+    if let Some(file) = &request.plot {
+        std::fs::write(file, plot::svg(results)).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}

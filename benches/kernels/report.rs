@@ -1,0 +1,98 @@
+//! The results as Markdown: a table for each family, and what is reached of what is wanted.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::cases::{ELEMENTWISE, OF_ROWS};
+use crate::goals::goals;
+use crate::results::{Results, Row};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the tables of a page are between.
+const MARKS: [&str; 2] = ["<!-- measured -->", "<!-- end of measured -->"];
+
+/// The tables, with headings of this level.
+pub fn markdown(results: &Results) -> String {
+    let mut text = format!("Measured on {}.\n", results.device);
+    let copy = copy_rate(results);
+    let rest = ["scan", "sort", "select_if", "histogram"];
+    let families: [(&str, &[&str]); 6] = [
+        ("Copies and transposes", &["copy", "copy_unaligned", "fill", "transpose"]),
+        ("Elementwise", &ELEMENTWISE),
+        ("Full reductions", &["sum", "max", "argmax"]),
+        ("Sums of rows and columns", &["row_sum", "column_sum"]),
+        ("Rows", &OF_ROWS),
+        ("Scan, sort, selection, histogram", &rest),
+    ];
+    for (family, operations) in families {
+        let of_family = |row: &&Row| operations.contains(&row.case.operation);
+        let rows: Vec<&Row> = results.rows.iter().filter(of_family).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n### {family}\n\n");
+        text += "| operation | type | size | ours µs | CUB µs | PyTorch µs | ours GB/s | × CUB | × PyTorch | × copy | best / default |\n";
+        text += "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+        for row in rows {
+            text += &line(row, copy);
+        }
+    }
+    text += "\n### What was wanted\n\n| what | wanted | measured | |\n| --- | --- | --- | --- |\n";
+    for goal in goals(results) {
+        let measured = goal.measured.map_or_else(|| "-".to_owned(), |measured| format!("{measured:.3}"));
+        let is_met = goal.is_met().map_or("", |is_met| if is_met { "met" } else { "missed" });
+        let sign = if goal.is_most { "≤" } else { "≥" };
+        let _ = writeln!(text, "| {} | {sign} {} | {measured} | {is_met} |", goal.what, goal.wanted);
+    }
+    text
+}
+
+/// GB/s of the longest copy: by the CUDA runtime, or ours if it was not measured.
+pub fn copy_rate(results: &Results) -> Option<f64> {
+    let copies = results.rows.iter().filter(|row| row.case.operation == "copy");
+    let longest = copies.max_by_key(|row| row.case.elements())?;
+    longest.times.cub.or(longest.times.ours).map(|us| longest.gigabytes(us))
+}
+
+fn line(row: &Row, copy: Option<f64>) -> String {
+    let Row { case, times, torch } = row;
+    let us = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
+    let over = |peer: Option<f64>, ours: Option<f64>| match (peer, ours) {
+        (Some(peer), Some(ours)) => format!("{:.2}", peer / ours),
+        _ => "-".to_owned(),
+    };
+    // A time for a wrong result is marked.
+    let mark = if times.cub_fault.is_some() && times.cub.is_some() { "\\*" } else { "" };
+    let rate = times.ours.map(|ours| row.gigabytes(ours));
+    let best = match (times.best, times.ours) {
+        (Some(best), Some(ours)) => format!("{:.3}", best / ours),
+        _ => "-".to_owned(),
+    };
+    let columns = [
+        case.operation.to_owned(),
+        case.dtype.name().to_owned(),
+        case.size(),
+        us(times.ours),
+        us(times.cub) + mark,
+        us(*torch),
+        rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
+        over(times.cub, times.ours),
+        over(*torch, times.ours),
+        over(rate, copy),
+        best,
+    ];
+    format!("| {} |\n", columns.join(" | "))
+}
+
+/// Puts the tables between the marks of a page.
+pub fn into_page(page: &Path, text: &str) -> Result<(), Failure> {
+    let name = page.display();
+    let old = std::fs::read_to_string(page).map_err(|error| format!("{name}: {error}"))?;
+    let [start, end] = MARKS.map(|mark| old.find(mark));
+    let (Some(start), Some(end)) = (start, end) else {
+        return Err(format!("{name} does not have the lines {} and {}", MARKS[0], MARKS[1]).into());
+    };
+    let new = format!("{}{}\n\n{text}\n{}", &old[..start], MARKS[0], &old[end..]);
+    std::fs::write(page, new).map_err(|error| format!("{name}: {error}").into())
+}

@@ -1,0 +1,85 @@
+//! What was measured, as a file: a line for the device, one for the columns, then one for each case, separated by tabs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::cases::{Case, cases};
+use crate::measure::Times;
+
+type Failure = Box<dyn std::error::Error>;
+
+const COLUMNS: &str =
+    "operation\ttype\trows\tcolumns\tours_us\tbest_us\town_us\tcub_us\ttorch_us\tbest_config\tcub_fault";
+
+/// A case with its times.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub case: Case,
+    pub times: Times,
+    /// PyTorch's time.
+    pub torch: Option<f64>,
+}
+
+impl Row {
+    pub fn new(case: Case, times: Times, torch: &BTreeMap<String, f64>) -> Self {
+        let torch = torch.get(&case.to_string()).copied();
+        Self { case, times, torch }
+    }
+
+    /// Bytes moved in a time, in GB/s.
+    pub fn gigabytes(&self, us: f64) -> f64 {
+        self.case.bytes() / us / 1e3
+    }
+}
+
+/// All rows, and the device that they were measured on.
+#[derive(Debug)]
+pub struct Results {
+    pub device: String,
+    pub rows: Vec<Row>,
+}
+
+impl Results {
+    pub fn write(&self, path: &Path) -> Result<(), Failure> {
+        let mut text = format!("{}\n{COLUMNS}\n", self.device);
+        for Row { case, times, torch } in &self.rows {
+            let us = |time: Option<f64>| time.map_or_else(String::new, |us| format!("{us:.3}"));
+            let word = |text: &Option<String>| text.clone().unwrap_or_default().replace(['\t', '\n'], " ");
+            let columns = [times.ours, times.best, times.own, times.cub, *torch].map(us).join("\t");
+            writeln!(text, "{case}\t{columns}\t{}\t{}", word(&times.best_config), word(&times.cub_fault))?;
+        }
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+
+    /// Reads a file that [`write`](Self::write) wrote.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut lines = text.lines();
+        let device = lines.next().unwrap_or_default().to_owned();
+        if lines.next() != Some(COLUMNS) {
+            return Err(
+                format!("{}: the second line does not name the columns of results", path.display()).into()
+            );
+        }
+        let known: BTreeMap<String, Case> =
+            [false, true].into_iter().flat_map(cases).map(|case| (case.to_string(), case)).collect();
+        let row = |line: &str| -> Result<Row, Failure> {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let [operation, dtype, rows, sides, ours, best, own, cub, torch, config, fault] = columns[..]
+            else {
+                return Err(format!("{}: {line:?} has {} columns", path.display(), columns.len()).into());
+            };
+            let case = [operation, dtype, rows, sides].join("\t");
+            let case =
+                known.get(&case).ok_or_else(|| format!("{}: there is no case {case:?}", path.display()))?;
+            let us = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
+            let word = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let (best_config, cub_fault) = (word(config), word(fault));
+            let [ours, best, own, cub] = [us(ours)?, us(best)?, us(own)?, us(cub)?];
+            let times = Times { ours, best, best_config, own, cub, cub_fault };
+            Ok(Row { case: case.clone(), times, torch: us(torch)? })
+        };
+        Ok(Self { device, rows: lines.map(row).collect::<Result<_, _>>()? })
+    }
+}

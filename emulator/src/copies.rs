@@ -1,0 +1,219 @@
+//! Barriers of arrivals and bytes (`mbarrier`), and the copies of boxes of tensors that they wait for.
+//!
+//! A copy arrives as late as it may: a load when no thread can go on without it, a store when its thread waits for it.
+//! The destination of a load is poison until then. So a kernel that does not wait, or that reuses memory too early, has
+//! wrong results here, where a GPU may have right ones by chance.
+
+use std::panic::Location;
+
+use gpu_spec::{TensorMapData, TensorMapSpec};
+
+use crate::registers::{Registers, running};
+use crate::set::{BlockSet, note_copy};
+use crate::shared::POISON;
+use crate::under_way::{Copy, MAX_ARRIVALS, MAX_BYTES, State, Store};
+
+/// The calling thread, where it is in `operation`.
+struct Caller {
+    registers: &'static Registers,
+    operation: &'static str,
+    location: &'static Location<'static>,
+}
+
+impl Caller {
+    #[track_caller]
+    fn new(operation: &'static str) -> Self {
+        let (registers, location) = (running(operation), Location::caller());
+        let caller = Self { registers, operation, location };
+        caller.set().copies.is_used.set(true);
+        caller.set().check_time(operation, location);
+        caller
+    }
+
+    fn set(&self) -> &BlockSet<'static> {
+        self.registers.set()
+    }
+
+    fn fail(&self, message: &str) -> ! {
+        let (set, block) = (self.set(), self.registers.block());
+        let message = format!("{}: {message}", self.operation);
+        set.fail_here(set.misuse(block, self.registers.linear.get(), message, self.location))
+    }
+
+    /// The state of a barrier.
+    ///
+    /// # Safety
+    /// It is in shared memory.
+    unsafe fn state(&self, barrier: *mut u64) -> State {
+        // SAFETY: the caller's promise.
+        State::decode(unsafe { barrier.read() }).unwrap_or_else(|| {
+            self.fail("the barrier is not initialized: call Barrier::init and meet before")
+        })
+    }
+
+    fn load_of(
+        &self,
+        map: &TensorMapData,
+        at: &[u32],
+        shared: *mut u8,
+        bytes: u32,
+        barrier: *mut u64,
+    ) -> Copy {
+        let Some(map) = TensorMapSpec::decode(map) else {
+            self.fail("the tensor map was not made for this device")
+        };
+        if map.rank != at.len() {
+            self.fail(&format!("the tensor map has {} dimensions, the copy {}", map.rank, at.len()));
+        }
+        if map.tile_bytes() != bytes {
+            self.fail(&format!("the box of the tensor map has {} bytes, the tile {bytes}", map.tile_bytes()));
+        }
+        if !shared.addr().is_multiple_of(map.swizzle.align()) {
+            self.fail(&format!("the tile is not aligned to {} bytes", map.swizzle.align()));
+        }
+        let mut place = [0; 5];
+        for (place, at) in place.iter_mut().zip(at) {
+            *place = i64::from(*at as i32);
+        }
+        Copy { map, at: place, shared, barrier }
+    }
+}
+
+/// Makes the 64 bits at `barrier` a barrier of `arrivals` a phase.
+///
+/// # Panics
+/// Outside a kernel.
+///
+/// # Safety
+/// They are in shared memory of the calling block.
+#[track_caller]
+pub unsafe fn init(barrier: *mut u64, arrivals: u32) {
+    let caller = Caller::new("Barrier::init");
+    if !(1..=MAX_ARRIVALS).contains(&arrivals) {
+        caller.fail(&format!("{arrivals} arrivals: a barrier has 1 to {MAX_ARRIVALS}"));
+    }
+    let state = State { arrivals, missing: arrivals, bytes: 0, parity: 0 };
+    // SAFETY: the caller's promise.
+    unsafe { barrier.write(state.encode()) };
+}
+
+/// Arrives at a barrier, and adds `bytes` to what its phase waits for.
+///
+/// # Panics
+/// Outside a kernel.
+///
+/// # Safety
+/// It is in shared memory of a block of the cluster.
+#[track_caller]
+pub unsafe fn arrive(barrier: *mut u64, bytes: u32) {
+    let caller = Caller::new("Barrier::arrive");
+    if caller.set().is_unwinding() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let mut state = unsafe { caller.state(barrier) };
+    state.bytes += i64::from(bytes);
+    if state.bytes > MAX_BYTES {
+        caller.fail(&format!("a phase waits for {} bytes: {MAX_BYTES} are the most", state.bytes));
+    }
+    let Some(missing) = state.missing.checked_sub(1) else {
+        caller.fail(&format!(
+            "more arrivals than the {} of a phase, which still waits for {} bytes",
+            state.arrivals, state.bytes
+        ))
+    };
+    state.missing = missing;
+    if caller.set().copies.update(&caller.set().queue, barrier, state) {
+        caller.set().phase_is_complete();
+    }
+    caller.set().progress();
+}
+
+/// Waits until the phase of this parity is complete.
+///
+/// # Panics
+/// Outside a kernel.
+///
+/// # Safety
+/// The barrier is in shared memory of the calling block.
+#[track_caller]
+pub unsafe fn wait(barrier: *mut u64, parity: u32) {
+    let caller = Caller::new("Barrier::wait");
+    let (registers, set) = (caller.registers, caller.set());
+    if set.is_unwinding() {
+        return;
+    }
+    let block = registers.block();
+    loop {
+        // SAFETY: the caller's promise.
+        let state = unsafe { caller.state(barrier) };
+        if state.parity != parity & 1 {
+            return;
+        }
+        let waiter = registers.waiter(caller.location);
+        set.copies.waiters.borrow_mut().push((waiter, barrier));
+        set.suspend(block, registers);
+    }
+}
+
+/// Begins to copy the box of `map` at `at`, of `bytes`, to `shared`; they count for `barrier`.
+///
+/// # Panics
+/// Outside a kernel.
+///
+/// # Safety
+/// `shared` and `barrier` are in shared memory of the cluster, and the tensor's memory is there, until the copy is done.
+#[track_caller]
+pub unsafe fn load(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32, barrier: *mut u64) {
+    let caller = Caller::new("TensorMap::load");
+    let copy = caller.load_of(map, at, shared, bytes, barrier);
+    // SAFETY: the caller's promise.
+    unsafe {
+        caller.state(barrier);
+        shared.write_bytes(POISON, bytes as usize);
+    }
+    caller.set().copies.loads.borrow_mut().push(copy);
+}
+
+/// Begins to copy `bytes` at `shared` to the box of `map` at `at`.
+///
+/// # Panics
+/// Outside a kernel.
+///
+/// # Safety
+/// As [`load`].
+#[track_caller]
+pub unsafe fn store(map: &TensorMapData, at: &[u32], shared: *mut u8, bytes: u32) {
+    let caller = Caller::new("TensorMap::store");
+    let copy = caller.load_of(map, at, shared, bytes, std::ptr::null_mut());
+    let (block, thread) = (caller.registers.block().number, caller.registers.linear.get());
+    caller.set().copies.stores.borrow_mut().push(Store { block, thread, is_committed: false, copy });
+}
+
+/// Makes the stores that the calling thread has begun a group.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn commit_stores() {
+    let caller = Caller::new("commit_stores");
+    let (block, thread) = (caller.registers.block().number, caller.registers.linear.get());
+    let mut stores = caller.set().copies.stores.borrow_mut();
+    let own = stores.iter_mut().filter(|store| (store.block, store.thread) == (block, thread));
+    own.for_each(|store| store.is_committed = true);
+}
+
+/// Makes the committed stores of the calling thread.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn wait_stores() {
+    let caller = Caller::new("wait_stores");
+    let (block, thread) = (caller.registers.block().number, caller.registers.linear.get());
+    let mut stores = caller.set().copies.stores.borrow_mut();
+    let is_ready = |store: &Store| (store.block, store.thread) == (block, thread) && store.is_committed;
+    let (ready, rest): (Vec<_>, Vec<_>) = stores.drain(..).partition(is_ready);
+    *stores = rest;
+    ready.into_iter().for_each(|store| store.copy.transfer(false, note_copy));
+}

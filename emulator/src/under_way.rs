@@ -1,0 +1,207 @@
+//! The copies under way of the blocks that run at once, and the state of the barriers that wait for them.
+//!
+//! A barrier's state is in its own 64 bits: bits 0 to 19 the arrivals of a phase, 20 to 39 those that are missing, 40 to 60
+//! the bytes that are missing (signed), 61 the parity of the phase, 62 and 63 the mark of one that is initialized.
+
+use std::cell::{Cell, RefCell};
+
+use gpu_spec::TensorMapSpec;
+
+use crate::wait::{Queue, Waiter};
+
+/// Most arrivals of a phase.
+pub(crate) const MAX_ARRIVALS: u32 = (1 << 20) - 1;
+/// Most bytes that a phase can miss.
+pub(crate) const MAX_BYTES: i64 = (1 << 20) - 1;
+const MARK: u64 = 1;
+
+/// The state of a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    pub arrivals: u32,
+    pub missing: u32,
+    pub bytes: i64,
+    pub parity: u32,
+}
+
+impl State {
+    pub fn decode(word: u64) -> Option<Self> {
+        let count = |shift: u32| (word >> shift) as u32 & MAX_ARRIVALS;
+        (word >> 62 == MARK).then(|| Self {
+            arrivals: count(0),
+            missing: count(20),
+            bytes: ((word << 3) as i64) >> 43,
+            parity: (word >> 61) as u32 & 1,
+        })
+    }
+
+    pub fn encode(self) -> u64 {
+        u64::from(self.arrivals)
+            | u64::from(self.missing) << 20
+            | ((self.bytes as u64) & ((1 << 21) - 1)) << 40
+            | u64::from(self.parity) << 61
+            | MARK << 62
+    }
+
+    /// Begins the next phase if this one is complete; whether it did.
+    fn complete(&mut self) -> bool {
+        let is_complete = self.missing == 0 && self.bytes == 0;
+        if is_complete {
+            self.missing = self.arrivals;
+            self.parity ^= 1;
+        }
+        is_complete
+    }
+}
+
+/// The copies under way of the blocks that run at once, and the threads that wait for barriers.
+#[derive(Default)]
+pub(crate) struct Copies {
+    pub loads: RefCell<Vec<Copy>>,
+    pub stores: RefCell<Vec<Store>>,
+    pub waiters: RefCell<Vec<(Waiter, *mut u64)>>,
+    /// Whether one of them has been used since `begin`.
+    pub is_used: Cell<bool>,
+}
+
+/// A box under way.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub map: TensorMapSpec,
+    pub at: [i64; 5],
+    pub shared: *mut u8,
+    /// Of a load.
+    pub barrier: *mut u64,
+}
+
+pub(crate) struct Store {
+    pub block: u32,
+    pub thread: u32,
+    pub is_committed: bool,
+    pub copy: Copy,
+}
+
+impl Copies {
+    pub fn begin(&self) {
+        if self.is_used.replace(false) {
+            self.loads.borrow_mut().clear();
+            self.stores.borrow_mut().clear();
+            self.waiters.borrow_mut().clear();
+        }
+    }
+
+    /// Lets one load arrive, as no thread can go on; whether that completed a phase. `None` when there is none. `wrote` gets
+    /// the bytes that were written.
+    pub fn deliver(&self, queue: &Queue, wrote: impl FnMut(usize, usize)) -> Option<bool> {
+        let mut loads = self.loads.borrow_mut();
+        if loads.is_empty() {
+            return None;
+        }
+        let number = queue.below(loads.len() as u64) as usize;
+        let load = loads.remove(number);
+        drop(loads);
+        load.transfer(true, wrote);
+        // SAFETY: the kernel promised that its barrier is there until the load is done. One that is not initialized was
+        // refused where the load began.
+        let word = unsafe { load.barrier.read() };
+        Some(State::decode(word).is_some_and(|mut state| {
+            state.bytes -= i64::from(load.map.tile_bytes());
+            self.update(queue, load.barrier, state)
+        }))
+    }
+
+    /// What is still under way when all threads have exited, in words.
+    pub fn left(&self) -> Option<String> {
+        if !self.is_used.get() {
+            return None;
+        }
+        let (loads, stores) = (self.loads.borrow().len(), self.stores.borrow().len());
+        match (loads, stores) {
+            (0, 0) => None,
+            (0, _) => Some(format!(
+                "{stores} stores of tiles were not waited for: call wait_stores in the thread that began them"
+            )),
+            (_, _) => Some(format!("{loads} loads of tiles were not waited for: wait for their barriers")),
+        }
+    }
+
+    pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter)) {
+        self.waiters.borrow().iter().for_each(|(waiter, _)| visit(waiter));
+    }
+
+    /// Stores a barrier's state after a change, and wakes those that wait for the phase if it is complete; whether it is.
+    pub fn update(&self, queue: &Queue, barrier: *mut u64, mut state: State) -> bool {
+        let is_complete = state.complete();
+        // SAFETY: as for the read before.
+        unsafe { barrier.write(state.encode()) };
+        if is_complete {
+            let mut waiters = self.waiters.borrow_mut();
+            let (met, rest): (Vec<_>, Vec<_>) = waiters.drain(..).partition(|(_, of)| *of == barrier);
+            *waiters = rest;
+            queue.release(met.into_iter().map(|(waiter, _)| waiter.runner));
+        }
+        is_complete
+    }
+}
+
+impl Copy {
+    /// Copies the box; `to_shared` says in which direction. `wrote` gets the bytes that were written.
+    pub fn transfer(&self, to_shared: bool, mut wrote: impl FnMut(usize, usize)) {
+        let TensorMapSpec { element_bytes, rank, tile, dims, strides, swizzle, .. } = self.map;
+        let size = element_bytes as usize;
+        let total: u32 = tile[..rank].iter().product();
+        for linear in 0..total {
+            let mut rest = linear;
+            let (mut address, mut is_inside) = (self.map.address, true);
+            for dimension in 0..rank {
+                let index = self.at[dimension] + i64::from(rest % tile[dimension]);
+                rest /= tile[dimension];
+                is_inside &= u64::try_from(index).is_ok_and(|index| index < dims[dimension]);
+                let stride = if dimension == 0 { size as u64 } else { strides[dimension - 1] };
+                address = address.wrapping_add((index as u64).wrapping_mul(stride));
+            }
+            let shared = self.shared.wrapping_add(swizzle.apply(linear as usize * size));
+            let global = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+            // SAFETY: the kernel promised that the box fits the tile and that the tensor's memory is there; elements outside
+            // of the tensor are not touched.
+            unsafe {
+                match (to_shared, is_inside) {
+                    (true, true) => global.copy_to_nonoverlapping(shared, size),
+                    (true, false) => shared.write_bytes(0, size),
+                    (false, true) => shared.copy_to_nonoverlapping(global, size),
+                    (false, false) => {}
+                }
+            }
+            match to_shared {
+                true => wrote(shared.addr(), size),
+                false if is_inside => wrote(global.addr(), size),
+                false => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+
+    #[test]
+    fn states_survive_their_word() {
+        for bytes in [0, 1, -1, (1 << 20) - 1, -(1 << 20)] {
+            for parity in [0, 1] {
+                let state = State { arrivals: 3, missing: 1, bytes, parity };
+                assert_eq!(State::decode(state.encode()), Some(state));
+            }
+        }
+        assert_eq!(State::decode(0xa5a5_a5a5_a5a5_a5a5), None, "poison");
+    }
+
+    #[test]
+    fn a_phase_needs_arrivals_and_bytes() {
+        let mut state = State { arrivals: 2, missing: 0, bytes: 4, parity: 0 };
+        assert!(!state.complete());
+        state.bytes = 0;
+        assert!(state.complete());
+        assert_eq!(state, State { arrivals: 2, missing: 2, bytes: 0, parity: 1 });
+    }
+}

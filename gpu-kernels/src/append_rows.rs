@@ -1,0 +1,50 @@
+//! `append_rows`: new rows behind those of a key-value cache.
+//!
+//! Instances exist by element size (`u8`, `u16`, `u32`, `u64`) and index size. Rows that do not fit are left out; the host
+//! looks for them before.
+
+use gpu_std::prelude::*;
+
+use crate::teams::{Same, for_parts, lanes, map_rows, with_lanes};
+
+/// Row `lengths[sequence] + token` of plane `sequence` of `cache` = row `token` of plane `sequence` of `new`.
+///
+/// # Safety
+///
+/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
+/// the team is a block. `cache` and `new` have the same width and as many planes as there are lengths; a plane of `cache`
+/// follows the one before after `rows` rows. With `has_vectors` of
+/// 1 all rows of both begin at the same address modulo 16 bytes.
+#[kernel(
+    types(T = u8, u16, u32, u64; I = u32, u64),
+    launch_bounds(256, 1),
+    bytes = 2 * new.bytes() + lengths.bytes()
+)]
+pub unsafe fn append_rows<T: Scalar, I: Scalar>(
+    new: Slice3<T>,
+    lengths: &[I],
+    mut cache: DisjointMut3<T>,
+    rows: u32,
+    team: u32,
+    parts: u32,
+    has_vectors: u32,
+) {
+    let (tokens, capacity) = (new.height(), cache.height() as u64);
+    let (of_row, of_plane) = (cache.pitch(), cache.pitch() * rows as usize);
+    let target = cache.as_mut_ptr();
+    for_parts(team, parts, lengths.len() * tokens, |row, part| {
+        let Some(sequence) = row.checked_div(tokens) else { return };
+        let token = row - sequence * tokens;
+        if let Some(length) = lengths.get(sequence).map(|length| length.cast::<u64>())
+            && length < capacity
+            && capacity - length > token as u64
+            && let Some(source) = new.row([sequence, token])
+        {
+            let target = target.wrapping_add(sequence * of_plane + (length as usize + token) * of_row);
+            // SAFETY: both rows lie in their views; each part of a row has one writer; the rest is the caller's promise.
+            with_lanes!(lanes::<T>(16), N => unsafe {
+                map_rows::<T, 1, N>([source.as_ptr()], target, (source.len(), has_vectors != 0), part, &Same)
+            });
+        }
+    });
+}

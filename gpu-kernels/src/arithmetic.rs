@@ -1,0 +1,417 @@
+//! Elementwise operations of which one kernel serves many, by a code: of one number, of two, comparisons, choices.
+//!
+//! The code is the same for all threads, so that its branch costs next to nothing where memory is the limit, and a type has
+//! one instance of a kernel instead of one for each operation. To keep an instance small, the operation is written out
+//! once for each lane of a vector: edges and unaligned arrays go the same way, with loads and stores of single elements.
+//! f16 and bf16 are computed in f32 and rounded once.
+//!
+//! The inputs of the kernels of two numbers are arrays of the output's length or are broadcast ([`Form`]).
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+use gpu_std::scalar::From64;
+
+use crate::operand::{Form, Operand, Place};
+use crate::tile::{for_each_run, in_first_row, lanes, lanewise, store_run, with_lanes};
+
+/// Operations of one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
+#[repr(u32)]
+pub enum Unary {
+    /// `-x`; integers wrap.
+    Neg,
+    /// `|x|`; the least integer stays as it is.
+    Abs,
+    /// All bits inverted, of integers.
+    Not,
+    /// -1, 0 or 1; a zero or NaN as it is.
+    Sign,
+    /// √x.
+    Sqrt,
+    /// 1 / √x.
+    Rsqrt,
+    /// 1 / x.
+    Reciprocal,
+    /// The natural logarithm.
+    Log,
+    /// The sine.
+    Sin,
+    /// The cosine.
+    Cos,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// GELU by its approximation with the hyperbolic tangent.
+    GeluTanh,
+    /// The greatest integer not above x.
+    Floor,
+    /// The least integer not below x.
+    Ceil,
+    /// The nearest integer, halves to the even one.
+    Round,
+    /// x without its fraction.
+    Trunc,
+}
+
+/// Operations of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
+#[repr(u32)]
+pub enum Binary {
+    /// `x + y`; integers wrap.
+    Add,
+    /// `x - y`; integers wrap.
+    Sub,
+    /// `x * y`; integers wrap.
+    Mul,
+    /// `x / y`; of integers truncated, 0 where y is 0, and the least integer where it wraps.
+    Div,
+    /// The lesser; NaN if either is.
+    Minimum,
+    /// The greater; NaN if either is.
+    Maximum,
+    /// `x` to the power `y`, of floats.
+    Pow,
+    /// Bits set in both, of integers.
+    BitAnd,
+    /// Bits set in either, of integers.
+    BitOr,
+    /// Bits set in one, of integers.
+    BitXor,
+    /// `x << y`, by y modulo the bits of the type, of integers.
+    Shl,
+    /// `x >> y`, by y modulo the bits of the type, of integers; of signed ones with the sign.
+    Shr,
+}
+
+/// Comparisons of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, KernelValue)]
+#[repr(u32)]
+pub enum Compare {
+    /// `x == y`.
+    Eq,
+    /// `x != y`.
+    Ne,
+    /// `x < y`.
+    Lt,
+    /// `x <= y`.
+    Le,
+    /// `x > y`.
+    Gt,
+    /// `x >= y`.
+    Ge,
+}
+
+/// Numbers with these operations.
+pub trait Arithmetic: Scalar {
+    /// The operation, of a type that has it; of another the number itself.
+    fn unary(operation: Unary, x: Self) -> Self;
+    /// The operation, of a type that has it; of another the first number.
+    fn binary(operation: Binary, x: Self, y: Self) -> Self;
+}
+
+/// The elements of an access, up to eight: each is written out with all operations and forms of inputs.
+const fn few_lanes<T>(vector: usize) -> usize {
+    if lanes::<T>(vector) > 8 { 8 } else { lanes::<T>(vector) }
+}
+
+/// `√(2 / π)`, and the factor of the cube in GELU's approximation.
+const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
+
+/// A float's operations, in its accumulator.
+#[inline(always)]
+fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
+    match operation {
+        Unary::Neg => -x,
+        Unary::Abs => x.abs(),
+        Unary::Not => x,
+        Unary::Sign => {
+            if x > A::ZERO {
+                A::ONE
+            } else if x < A::ZERO {
+                -A::ONE
+            } else {
+                x
+            }
+        }
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => A::ONE / x.sqrt(),
+        Unary::Reciprocal => A::ONE / x,
+        Unary::Log => x.ln(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Tanh => x.tanh(),
+        Unary::Silu => x / (A::ONE + (-x).exp()),
+        // (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which keeps its accuracy where tanh is next to -1.
+        Unary::GeluTanh => {
+            let z = x * A::from_f64(2.0 * GELU[0]) * (A::ONE + A::from_f64(GELU[1]) * x * x);
+            x / (A::ONE + (-z).exp())
+        }
+        Unary::Floor => x.floor(),
+        Unary::Ceil => x.ceil(),
+        Unary::Round => x.round_ties_even(),
+        Unary::Trunc => x.trunc(),
+    }
+}
+
+macro_rules! floats {
+    ($($t:ty)*) => { $(
+        impl Arithmetic for $t {
+            #[inline(always)]
+            fn unary(operation: Unary, x: Self) -> Self {
+                Self::from_acc(of_float(operation, x.to_acc()))
+            }
+            #[inline(always)]
+            fn binary(operation: Binary, x: Self, y: Self) -> Self {
+                let (a, b) = (x.to_acc(), y.to_acc());
+                match operation {
+                    Binary::Add => Self::from_acc(a + b),
+                    Binary::Sub => Self::from_acc(a - b),
+                    Binary::Mul => Self::from_acc(a * b),
+                    Binary::Div => Self::from_acc(a / b),
+                    Binary::Minimum => x.min_propagate(y),
+                    Binary::Maximum => x.max_propagate(y),
+                    Binary::Pow => Self::from_acc(a.pow(b)),
+                    _ => x,
+                }
+            }
+        }
+    )* };
+}
+floats! { f32 f64 f16 bf16 }
+
+macro_rules! integers {
+    ($($t:ident, $neg:expr, $abs:expr, $sign:expr;)*) => { $(
+        impl Arithmetic for $t {
+            #[inline(always)]
+            fn unary(operation: Unary, x: Self) -> Self {
+                match operation {
+                    Unary::Neg => x.wrapping_neg(),
+                    Unary::Abs => $abs(x),
+                    Unary::Not => !x,
+                    Unary::Sign => $sign(x),
+                    _ => x,
+                }
+            }
+            #[inline(always)]
+            fn binary(operation: Binary, x: Self, y: Self) -> Self {
+                match operation {
+                    Binary::Add => x.wrapping_add(y),
+                    Binary::Sub => x.wrapping_sub(y),
+                    Binary::Mul => x.wrapping_mul(y),
+                    Binary::Div => if y == 0 { 0 } else { x.wrapping_div(y) },
+                    Binary::Minimum => if y < x { y } else { x },
+                    Binary::Maximum => if y > x { y } else { x },
+                    Binary::Pow => x,
+                    Binary::BitAnd => x & y,
+                    Binary::BitOr => x | y,
+                    Binary::BitXor => x ^ y,
+                    Binary::Shl => x.wrapping_shl(y as u32),
+                    Binary::Shr => x.wrapping_shr(y as u32),
+                }
+            }
+        }
+    )* };
+}
+macro_rules! signed {
+    ($($t:ident)*) => { integers! { $($t, $t::wrapping_neg, $t::wrapping_abs, $t::signum;)* } };
+}
+macro_rules! unsigned {
+    ($($t:ident)*) => { integers! { $($t, $t::wrapping_neg, |x: $t| x, |x: $t| (x != 0) as $t;)* } };
+}
+signed! { i8 i16 i32 i64 }
+unsigned! { u8 u16 u32 u64 }
+
+/// `out[i] = operation(x[i])`.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.bytes() + out.bytes()
+)]
+pub fn unary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
+    operation: Unary,
+    x: &[T],
+    mut out: DisjointMut<T>,
+) {
+    let x = Operand::new(Form::EACH, T::ZERO, Some(x));
+    let len = out.len();
+    if !in_first_row() || !x.covers(len, 1) {
+        return;
+    }
+    let out = out.as_mut_ptr();
+    with_lanes!(lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
+        let place = Place::new(first, 1);
+        // SAFETY: the run lies within the operand, which covers `len` elements.
+        let x: [T; N] = unsafe { x.load(place, first, count) };
+        let values = match operation {
+            Unary::Neg => lanewise(|i| T::unary(Unary::Neg, x[i])),
+            Unary::Abs => lanewise(|i| T::unary(Unary::Abs, x[i])),
+            Unary::Not => lanewise(|i| T::unary(Unary::Not, x[i])),
+            Unary::Sign => lanewise(|i| T::unary(Unary::Sign, x[i])),
+            Unary::Sqrt => lanewise(|i| T::unary(Unary::Sqrt, x[i])),
+            Unary::Rsqrt => lanewise(|i| T::unary(Unary::Rsqrt, x[i])),
+            Unary::Reciprocal => lanewise(|i| T::unary(Unary::Reciprocal, x[i])),
+            Unary::Log => lanewise(|i| T::unary(Unary::Log, x[i])),
+            Unary::Sin => lanewise(|i| T::unary(Unary::Sin, x[i])),
+            Unary::Cos => lanewise(|i| T::unary(Unary::Cos, x[i])),
+            Unary::Tanh => lanewise(|i| T::unary(Unary::Tanh, x[i])),
+            Unary::Silu => lanewise(|i| T::unary(Unary::Silu, x[i])),
+            Unary::GeluTanh => lanewise(|i| T::unary(Unary::GeluTanh, x[i])),
+            Unary::Floor => lanewise(|i| T::unary(Unary::Floor, x[i])),
+            Unary::Ceil => lanewise(|i| T::unary(Unary::Ceil, x[i])),
+            Unary::Round => lanewise(|i| T::unary(Unary::Round, x[i])),
+            Unary::Trunc => lanewise(|i| T::unary(Unary::Trunc, x[i])),
+        };
+        // SAFETY: the run lies within the output, and belongs to this thread.
+        unsafe { store_run::<T, N>(out, first, count, values) };
+    }))
+}
+
+/// `out[i] = operation(x[i], y[i])`, where an input may be broadcast over rows of `width` elements.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.map_or(0, |x| x.bytes()) + y.map_or(0, |y| y.bytes()) + out.bytes()
+)]
+#[allow(clippy::too_many_arguments)]
+pub fn binary<T: Arithmetic, const ITEMS: usize, const VECTOR: usize>(
+    operation: Binary,
+    width: usize,
+    x_form: Form,
+    x_value: T,
+    x: Option<&[T]>,
+    y_form: Form,
+    y_value: T,
+    y: Option<&[T]>,
+    mut out: DisjointMut<T>,
+) {
+    let (x, y) = (Operand::new(x_form, x_value, x), Operand::new(y_form, y_value, y));
+    let len = out.len();
+    if !in_first_row() || !x.covers(len, width) || !y.covers(len, width) {
+        return;
+    }
+    let out = out.as_mut_ptr();
+    with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
+        let place = Place::of_forms(first, width, &[x.form(), y.form()]);
+        // SAFETY: the run lies within the operands, which cover `len` elements.
+        let (x, y): ([T; N], [T; N]) = unsafe { (x.load(place, first, count), y.load(place, first, count)) };
+        let values = match operation {
+            Binary::Add => lanewise(|i| T::binary(Binary::Add, x[i], y[i])),
+            Binary::Sub => lanewise(|i| T::binary(Binary::Sub, x[i], y[i])),
+            Binary::Mul => lanewise(|i| T::binary(Binary::Mul, x[i], y[i])),
+            Binary::Div => lanewise(|i| T::binary(Binary::Div, x[i], y[i])),
+            Binary::Minimum => lanewise(|i| T::binary(Binary::Minimum, x[i], y[i])),
+            Binary::Maximum => lanewise(|i| T::binary(Binary::Maximum, x[i], y[i])),
+            Binary::Pow => lanewise(|i| T::binary(Binary::Pow, x[i], y[i])),
+            Binary::BitAnd => lanewise(|i| T::binary(Binary::BitAnd, x[i], y[i])),
+            Binary::BitOr => lanewise(|i| T::binary(Binary::BitOr, x[i], y[i])),
+            Binary::BitXor => lanewise(|i| T::binary(Binary::BitXor, x[i], y[i])),
+            Binary::Shl => lanewise(|i| T::binary(Binary::Shl, x[i], y[i])),
+            Binary::Shr => lanewise(|i| T::binary(Binary::Shr, x[i], y[i])),
+        };
+        // SAFETY: the run lies within the output, and belongs to this thread.
+        unsafe { store_run::<T, N>(out, first, count, values) };
+    }))
+}
+
+/// `out[i] = operation(x[i], y[i])`, as 0 or 1: the bytes of a `bool`. Inputs as those of [`binary()`].
+#[kernel(
+    types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512),
+    bytes = x.map_or(0, |x| x.bytes()) + y.map_or(0, |y| y.bytes()) + out.bytes()
+)]
+#[allow(clippy::too_many_arguments)]
+pub fn compare<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    operation: Compare,
+    width: usize,
+    x_form: Form,
+    x_value: T,
+    x: Option<&[T]>,
+    y_form: Form,
+    y_value: T,
+    y: Option<&[T]>,
+    mut out: DisjointMut<u8>,
+) {
+    let (x, y) = (Operand::new(x_form, x_value, x), Operand::new(y_form, y_value, y));
+    let len = out.len();
+    if !in_first_row() || !x.covers(len, width) || !y.covers(len, width) {
+        return;
+    }
+    let out = out.as_mut_ptr();
+    with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<u8, N>(out, len, |first, count| {
+        let place = Place::of_forms(first, width, &[x.form(), y.form()]);
+        // SAFETY: the run lies within the operands, which cover `len` elements.
+        let (x, y): ([T; N], [T; N]) = unsafe { (x.load(place, first, count), y.load(place, first, count)) };
+        let values = match operation {
+            Compare::Eq => lanewise(|i| (x[i].to_acc() == y[i].to_acc()) as u8),
+            Compare::Ne => lanewise(|i| (x[i].to_acc() != y[i].to_acc()) as u8),
+            Compare::Lt => lanewise(|i| (x[i].to_acc() < y[i].to_acc()) as u8),
+            Compare::Le => lanewise(|i| (x[i].to_acc() <= y[i].to_acc()) as u8),
+            Compare::Gt => lanewise(|i| (x[i].to_acc() > y[i].to_acc()) as u8),
+            Compare::Ge => lanewise(|i| (x[i].to_acc() >= y[i].to_acc()) as u8),
+        };
+        // SAFETY: the run lies within the output, and belongs to this thread.
+        unsafe { store_run::<u8, N>(out, first, count, values) };
+    }))
+}
+
+/// `out[i] = if condition[i] != 0 { x[i] } else { y[i] }`, by element size. Inputs as those of [`binary()`].
+#[kernel(
+    types(T = u8, u16, u32, u64),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512, 1),
+    bytes = condition.map_or(0, |c| c.bytes()) + x.map_or(0, |x| x.bytes()) + y.map_or(0, |y| y.bytes()) + out.bytes()
+)]
+#[allow(clippy::too_many_arguments)]
+pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    width: usize,
+    condition_form: Form,
+    condition: Option<&[u8]>,
+    x_form: Form,
+    x_value: T,
+    x: Option<&[T]>,
+    y_form: Form,
+    y_value: T,
+    y: Option<&[T]>,
+    mut out: DisjointMut<T>,
+) {
+    let condition = Operand::new(condition_form, 0, condition);
+    let (x, y) = (Operand::new(x_form, x_value, x), Operand::new(y_form, y_value, y));
+    let len = out.len();
+    if !in_first_row() || !condition.covers(len, width) || !x.covers(len, width) || !y.covers(len, width) {
+        return;
+    }
+    let out = out.as_mut_ptr();
+    with_lanes!(few_lanes::<T>(VECTOR), N => for_each_run::<T, N>(out, len, |first, count| {
+        let place = Place::of_forms(first, width, &[condition.form(), x.form(), y.form()]);
+        // SAFETY: the run lies within the operands, which cover `len` elements.
+        let (c, x, y): ([u8; N], [T; N], [T; N]) = unsafe {
+            (condition.load(place, first, count), x.load(place, first, count), y.load(place, first, count))
+        };
+        let values = lanewise(|i| if c[i] != 0 { x[i] } else { y[i] });
+        // SAFETY: the run lies within the output, and belongs to this thread.
+        unsafe { store_run::<T, N>(out, first, count, values) };
+    }))
+}
+
+/// `min(max(x, low), high)`; NaN stays NaN.
+#[elementwise(
+    types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
+    consts(ITEMS = 1; VECTOR = 16),
+    launch_bounds(512, 1),
+    scalars(low, high)
+)]
+pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
+    let x = if x < low { low } else { x };
+    if x > high { high } else { x }
+}
+
+/// `x + weight * (y - x)`, rounded once from the accumulator's type.
+#[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
+pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
+    let (x, y) = (x.to_acc(), y.to_acc());
+    T::from_acc(weight.to_acc().mul_add(y - x, x))
+}

@@ -1,0 +1,496 @@
+//! Reductions along an axis: of each row, of each column, and of each segment of an array. One launch each, with the same
+//! bits in every run.
+//!
+//! | | threads | when there are few results |
+//! | --- | --- | --- |
+//! | rows | a [team](crate::teams) a row: lanes for short rows, of which a thread loads several at once, a block for others | several blocks a row |
+//! | columns | a lane for each vector of neighbouring columns, warps below each other | several blocks below each other |
+//! | segments | a team a segment | |
+//!
+//! Blocks that share a result leave partial results in the workspace; the one that counts last combines them in their
+//! order. `workspace` is aligned to 16 bytes: [`COUNTERS`] counters of 32 bits, which are zero before and after every launch,
+//! and [16 bytes for each partial result](workspace_bytes).
+
+use gpu_std::atomic::{Atomic, Ordering, scope::Device};
+use gpu_std::prelude::*;
+use gpu_std::{shared_array, thread, warp};
+
+use crate::folds::{First, Fold, Greatest, Least, Max, Min, Product, Sum};
+use crate::reduce::Summable;
+use crate::teams::{Cut, Team, aligned, divided, each, lanes, load, stream, with_lanes};
+
+/// Results that blocks can share in one launch.
+pub const COUNTERS: usize = 4096;
+
+/// The most threads of a block.
+pub const MAX_BLOCK: u32 = 256;
+
+/// Bytes of workspace for a number of partial results.
+pub const fn workspace_bytes(partials: usize) -> usize {
+    4 * COUNTERS + 16 * partials
+}
+
+/// Vectors that a thread loads at once.
+const ITEMS: usize = 4;
+/// Rows that lanes load at once.
+const ROWS: usize = 4;
+
+/// The counter of a result, and the partial results.
+///
+/// # Safety
+///
+/// `workspace` is as the module's documentation says, and `result` below [`COUNTERS`].
+#[inline(always)]
+pub(crate) unsafe fn shared_result<P>(
+    workspace: *mut u64,
+    result: usize,
+) -> (&'static Atomic<u32, Device>, *mut P) {
+    // SAFETY: by this function's contract; nothing but this atomic uses the counter during the launch.
+    unsafe {
+        (Atomic::from_ptr(workspace.cast::<u32>().add(result)), workspace.byte_add(4 * COUNTERS).cast())
+    }
+}
+
+/// Counts the block as done with its part of a result; whether it is the last of `parts`, and all partial results can be
+/// read. Every thread of the block calls it.
+#[inline(always)]
+pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
+    // The block's partial results are written before the barrier.
+    thread::sync_threads();
+    let mut last = false;
+    if thread::thread_idx_x() == 0 {
+        // Releases them, and acquires those of the blocks that counted before.
+        last = finished.fetch_add(1, Ordering::AcqRel) == parts - 1;
+        if last {
+            finished.store(0, Ordering::Relaxed);
+        }
+    }
+    thread::sync_threads_or(last)
+}
+
+/// Folds a thread's part of a row into one value.
+///
+/// # Safety
+///
+/// `row` is valid for `len` elements.
+#[inline(always)]
+unsafe fn fold_row<T: Copy, R: Fold<T>, const N: usize>(
+    row: *const T,
+    len: usize,
+    part: (usize, usize),
+) -> R::Partial {
+    let cut = Cut::new::<T, N>(row, len, true);
+    let mut partials = ([R::identity(); N], R::identity());
+    stream::<_, [T; N], T, ITEMS, N>(
+        &cut,
+        part,
+        &mut partials,
+        // SAFETY: `stream` passes places of whole vectors, and single elements, within the row.
+        |place| unsafe { load(row.add(place)) },
+        |(lanes, _), place, vector| {
+            each::<N>(|lane| lanes[lane] = R::fold(lanes[lane], vector[lane], place + lane));
+        },
+        // SAFETY: as above.
+        |place| unsafe { row.add(place).read() },
+        |(_, edges), place, value| *edges = R::fold(*edges, value, place),
+    );
+    let (lanes, mut total) = partials;
+    each::<N>(|lane| total = R::combine(total, lanes[lane]));
+    total
+}
+
+/// Rows of lanes, [`ROWS`] of them at once, of each `PER` vectors at most. Every thread of a team calls it.
+///
+/// # Safety
+///
+/// `write` may be called once with each row. Rows have whole, aligned vectors.
+#[inline(always)]
+unsafe fn short_rows<T: Scalar, R: Fold<T>, const PER: usize, const N: usize>(
+    x: *const T,
+    [width, height, pitch]: [usize; 3],
+    team: &Team,
+    write: impl Fn(usize, R::Partial),
+) {
+    let vectors = width / N;
+    let mut first = team.first();
+    while first < height {
+        let mut values = [[[T::ZERO; N]; PER]; ROWS];
+        each::<ROWS>(|row| {
+            each::<PER>(|item| {
+                let (row_index, vector) = (first + row * team.step(), team.rank + item * team.size);
+                if (row_index < height) & (vector < vectors) {
+                    // SAFETY: the vector lies in the row, which lies in the view.
+                    values[row][item] = unsafe { load(x.add(row_index * pitch + vector * N)) };
+                }
+            });
+        });
+        let mut partials = [R::identity(); ROWS];
+        each::<ROWS>(|row| {
+            each::<PER>(|item| {
+                let vector = team.rank + item * team.size;
+                if vector < vectors {
+                    each::<N>(|lane| {
+                        partials[row] = R::fold(partials[row], values[row][item][lane], vector * N + lane);
+                    });
+                }
+            });
+        });
+        // Those of rows that there are not are of no use, and of no harm.
+        let totals = team.combine_lanes(partials, &|a: [R::Partial; ROWS], b: [R::Partial; ROWS]| {
+            let mut totals = a;
+            each::<ROWS>(|row| totals[row] = R::combine(a[row], b[row]));
+            totals
+        });
+        each::<ROWS>(|row| {
+            let row_index = first + row * team.step();
+            if (row_index < height) & (team.rank == 0) {
+                write(row_index, totals[row]);
+            }
+        });
+        first += ROWS * team.step();
+    }
+}
+
+/// The common body of the reductions of rows and segments.
+///
+/// # Safety
+///
+/// That of [`sum_rows()`].
+#[inline(always)]
+unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
+    x: *const T,
+    [width, height, pitch]: [u64; 3],
+    offsets: Option<&[u64]>,
+    out: *mut O,
+    workspace: *mut u64,
+    (team, parts): (u32, u32),
+    finish: impl Fn(R::Partial, usize) -> O,
+) {
+    let [width, height, pitch] = [width, height, pitch].map(|side| side as usize);
+    // SAFETY: there is an element of `out` for each row, and each row has one writer.
+    let write = |row: usize, total: R::Partial, len| unsafe { out.add(row).write(finish(total, len)) };
+    let mut own = Team::in_block(team);
+    if team < thread::block_dim_x() && offsets.is_none() {
+        let is_whole = aligned::<T, N>(x) & pitch.is_multiple_of(N) & width.is_multiple_of(N);
+        let (sides, write) = ([width, height, pitch], |row, total| write(row, total, width));
+        // SAFETY: `write` is called once with each row.
+        unsafe {
+            if is_whole && width <= N * own.size {
+                return short_rows::<T, R, 1, N>(x, sides, &own, write);
+            }
+            if width <= 4 * own.size {
+                return short_rows::<T, R, 4, 1>(x, sides, &own, write);
+            }
+        }
+    }
+    // Part p of each row is that of block p of as many; a team has all of a row where there are no parts.
+    let count = parts as usize;
+    let mut work = own.first();
+    while work < height * count {
+        let (row, part) = divided(work, parts);
+        let (start, len) = match offsets {
+            None => (row * pitch, width),
+            Some(offsets) => {
+                // SAFETY: there is an offset more than rows.
+                let (start, end) = unsafe { (*offsets.get_unchecked(row), *offsets.get_unchecked(row + 1)) };
+                let end = end.min(width as u64);
+                let start = start.min(end);
+                (start as usize, (end - start) as usize)
+            }
+        };
+        let of_row = (part * own.size + own.rank, count * own.size);
+        // SAFETY: the row lies in the array.
+        let mut total = unsafe { fold_row::<T, R, N>(x.add(start), len, of_row) };
+        let mut is_whole = count == 1;
+        // Once for the block's part, and in the last block again for all parts: one place in the code.
+        loop {
+            total = own.combine(total, R::combine);
+            if is_whole {
+                if own.rank == 0 {
+                    write(row, total, len);
+                }
+                break;
+            }
+            // SAFETY: rows are at most `COUNTERS` where they have parts.
+            let (finished, partials) = unsafe { shared_result::<R::Partial>(workspace, row) };
+            if own.rank == 0 {
+                // SAFETY: the block's own place.
+                unsafe { partials.add(work).write(total) };
+            }
+            if !is_last(finished, parts) {
+                break;
+            }
+            is_whole = true;
+            total = R::identity();
+            let mut i = own.rank;
+            while i < count {
+                // SAFETY: the row's blocks have written theirs.
+                total = R::combine(total, unsafe { partials.add(row * count + i).read() });
+                i += own.size;
+            }
+        }
+        work += own.step();
+    }
+}
+
+/// Combines the partial results of a block's threads that have the same columns; the first `lanes` threads get the totals.
+#[inline(always)]
+fn combine_columns<P: KernelType, const N: usize>(
+    partials: &mut [P; N],
+    lanes: u32,
+    combine: impl Fn(P, P) -> P,
+) {
+    const WARPS: usize = (MAX_BLOCK / warp::WARP_SIZE) as usize;
+    const { assert!(size_of::<P>() <= 16) };
+    let slots: *mut P = shared_array![u128; 2 * 32 * WARPS].cast();
+    let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / warp::WARP_SIZE);
+    let warps = thread::block_dim_x() / warp::WARP_SIZE;
+    // None still reads what the call before wrote.
+    thread::sync_threads();
+    each::<N>(|n| {
+        let mut total = partials[n];
+        let mut distance = warp::WARP_SIZE / 2;
+        while distance >= lanes {
+            total = combine(total, warp::shuffle_xor(warp::FULL_MASK, total, distance));
+            distance /= 2;
+        }
+        let slot =
+            |warp: u32| slots.wrapping_byte_add(((n as u32 % 2 * warps + warp) * 32 + lane) as usize * 16);
+        if warps > 1 {
+            if lane < lanes {
+                // SAFETY: the thread's own slot, which was last read before the barrier of the column before this one.
+                unsafe { slot(warp).write(total) };
+            }
+            thread::sync_threads();
+            if thread::thread_idx_x() < lanes {
+                for above in 1..warps {
+                    // SAFETY: written before the barrier.
+                    total = combine(total, unsafe { slot(above).read() });
+                }
+            }
+        }
+        partials[n] = total;
+    });
+}
+
+/// The common body of the reductions of columns: of a view of these sides, of which `fetch` loads `N` elements at a row and a
+/// column, and `fold` takes in one of them.
+///
+/// # Safety
+///
+/// The launch and the workspace are as [`sum_columns()`] requires. `write` may be called once with each column.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "they are the steps of one algorithm")]
+pub(crate) unsafe fn columns_with<P: KernelType, V: Copy, const N: usize>(
+    [width, height]: [usize; 2],
+    workspace: *mut u64,
+    (lanes, parts): (u32, u32),
+    none: P,
+    fetch: impl Fn(usize, usize) -> V,
+    fold: impl Fn(P, &V, usize, usize) -> P,
+    combine: impl Fn(P, P) -> P,
+    write: impl Fn(usize, P),
+) {
+    // A power of two.
+    let shift = lanes.trailing_zeros();
+    let (lane, below) =
+        ((thread::thread_idx_x() & (lanes - 1)) as usize, (thread::thread_idx_x() >> shift) as usize);
+    let rows = (thread::block_dim_x() >> shift) as usize;
+    let tiles = width.div_ceil(N).div_ceil(1 << shift);
+    let mut work = thread::block_idx_x() as usize;
+    while work < tiles * parts as usize {
+        // Tiles with parts are few.
+        let (tile, part) = divided(work, parts);
+        let column = (tile * lanes as usize + lane) * N;
+        let is_inside = column < width;
+        let mut partials = [none; N];
+        let take = |partials: &mut [P; N], values: &V, row: usize| {
+            each::<N>(|n| partials[n] = fold(partials[n], values, n, row));
+        };
+        if is_inside {
+            let of_thread = (part * rows + below, parts as usize * rows, height);
+            // Of single elements more, for as many bytes in flight.
+            if N > 1 {
+                fold_rows::<_, _, ITEMS>(of_thread, |row| fetch(row, column), &mut partials, &take);
+            } else if size_of::<V>() > 4 {
+                fold_rows::<_, _, 8>(of_thread, |row| fetch(row, column), &mut partials, &take);
+            } else {
+                fold_rows::<_, _, 16>(of_thread, |row| fetch(row, column), &mut partials, &take);
+            }
+        }
+        let has_totals = is_inside & (thread::thread_idx_x() < lanes);
+        let mut is_whole = parts == 1;
+        // As for rows.
+        loop {
+            combine_columns::<P, N>(&mut partials, lanes, &combine);
+            if is_whole {
+                if has_totals {
+                    each::<N>(|n| write(column + n, partials[n]));
+                }
+                break;
+            }
+            // SAFETY: tiles are at most `COUNTERS` where columns have parts.
+            let (finished, shared) = unsafe { shared_result::<P>(workspace, tile) };
+            if has_totals {
+                // SAFETY: the thread's own places.
+                each::<N>(|n| unsafe { shared.add(part * width + column + n).write(partials[n]) });
+            }
+            if !is_last(finished, parts) {
+                break;
+            }
+            is_whole = true;
+            partials = [none; N];
+            let mut part = below;
+            while is_inside & (part < parts as usize) {
+                each::<N>(|n| {
+                    // SAFETY: the tile's blocks have written theirs.
+                    let other = unsafe { shared.add(part * width + column + n).read() };
+                    partials[n] = combine(partials[n], other);
+                });
+                part += rows;
+            }
+        }
+        work += thread::grid_dim_x() as usize;
+    }
+}
+
+/// Takes in rows `row`, `row + step`, … below `height`, the loads of `ITEMS` of them issued before the first is used.
+#[inline(always)]
+fn fold_rows<S, V: Copy, const ITEMS: usize>(
+    (row, step, height): (usize, usize, usize),
+    fetch: impl Fn(usize) -> V,
+    state: &mut S,
+    take: &impl Fn(&mut S, &V, usize),
+) {
+    let mut row = row;
+    while row < height {
+        if height - row > (ITEMS - 1) * step {
+            let mut values = [fetch(row); ITEMS];
+            each::<ITEMS>(|item| {
+                if item > 0 {
+                    values[item] = fetch(row + item * step);
+                }
+            });
+            each::<ITEMS>(|item| take(state, &values[item], row + item * step));
+        } else {
+            let mut last = row;
+            while last < height {
+                take(state, &fetch(last), last);
+                last += step;
+            }
+        }
+        row += ITEMS * step;
+    }
+}
+
+/// The reduction of columns by `R`.
+///
+/// # Safety
+///
+/// That of [`sum_columns()`].
+#[inline(always)]
+unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
+    x: Slice2<T>,
+    out: *mut O,
+    workspace: *mut u64,
+    shape: (u32, u32),
+    finish: impl Fn(R::Partial, usize) -> O,
+) {
+    let (sides, pitch) = ([x.width(), x.height()], x.pitch());
+    // SAFETY: rows and the vector at a column lie in the view.
+    let fetch = |row: usize, column: usize| unsafe { load::<T, N>(x.as_ptr().add(row * pitch + column)) };
+    let fold =
+        |partial: R::Partial, values: &[T; N], lane: usize, row: usize| R::fold(partial, values[lane], row);
+    // SAFETY: there is an element of `out` for each column, and each column has one writer.
+    let write = |column: usize, total: R::Partial| unsafe { out.add(column).write(finish(total, sides[1])) };
+    // SAFETY: by this function's contract.
+    unsafe { columns_with::<_, _, N>(sides, workspace, shape, R::identity(), fetch, fold, R::combine, write) }
+}
+
+/// Writes the two kernels of a reduction.
+macro_rules! reductions {
+    ($(
+        $what:literal: $rows:ident, $columns:ident: $bound:ident, $reduction:ty => $out:ty, [$($vector:tt),*],
+        [$($t:ty),*], |$total:ident, $count:ident| $finish:expr;
+    )*) => { $(
+        #[doc = concat!("Writes the ", $what, " of each row of `x` to `out`, or of each segment.")]
+        ///
+        /// `sides` are the width and the height of the rows, and the elements from row to row. Segment i begins at `offsets[i]` and
+        /// ends before `offsets[i + 1]`; the width is the length of the whole array then, the height the number of segments.
+        ///
+        /// # Safety
+        ///
+        /// The launch is as the `teams` module says, of blocks of at most [`MAX_BLOCK`] threads, without clusters. `x` is valid
+        /// for the rows, `out` for a value for each; there is one offset more. `parts` is the number of blocks that share a
+        /// row: with more than one there are no offsets, the team is a block, rows are at most [`COUNTERS`], and the
+        /// workspace is for rows times parts partial results. Nothing else uses `out` and the workspace until the launch ends.
+        #[kernel(
+            types(T = $($t),*),
+            launch_bounds(256, 2),
+            bytes = (if offsets.is_some() { sides[0] } else { sides[0] * sides[1] }) as usize * size_of::<T>()
+        )]
+        pub unsafe fn $rows<T: $bound>(
+            x: *const T,
+            sides: [u64; 3],
+            offsets: Option<&[u64]>,
+            out: *mut $out,
+            workspace: *mut u64,
+            team: u32,
+            parts: u32,
+        ) {
+            let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
+            // SAFETY: by this function's contract.
+            with_lanes!(lanes::<T>(16), N => unsafe {
+                reduce_rows::<T, $reduction, $out, N>(x, sides, offsets, out, workspace, (team, parts), finish)
+            })
+        }
+
+        #[doc = concat!("Writes the ", $what, " of each column of `x` to `out`.")]
+        ///
+        /// # Safety
+        ///
+        /// The launch is one-dimensional, of blocks of 32, 64, 128 or 256 threads. `lanes` is a power of two up to 32. With a
+        /// `VECTOR` of 16, rows begin at multiples of 16 bytes and have a multiple of 16 bytes. `out` has an element for each
+        /// column. With more than one of `parts`, which is the number of blocks that share a column, the tiles of `lanes`
+        /// vectors of a row are at most [`COUNTERS`], and the workspace is for columns times parts partial results.
+        /// Nothing else uses `out` and the workspace until the launch ends.
+        #[kernel(
+            types(T = $($t),*),
+            consts(VECTOR = $($vector),*),
+            launch_bounds(256, 2),
+            bytes = x.bytes() + x.width() * size_of::<$out>()
+        )]
+        pub unsafe fn $columns<T: $bound, const VECTOR: usize>(
+            x: Slice2<T>,
+            out: *mut $out,
+            workspace: *mut u64,
+            lanes: u32,
+            parts: u32,
+        ) {
+            let finish = |$total: <$reduction as Fold<T>>::Partial, $count: usize| $finish;
+            // SAFETY: by this function's contract.
+            with_lanes!(crate::teams::lanes::<T>(VECTOR), N => unsafe {
+                columns::<T, $reduction, $out, N>(x, out, workspace, (lanes, parts), finish)
+            })
+        }
+    )* };
+}
+
+reductions! {
+    "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
+        [f32, f64, f16, bf16, i32, u32, u64], |total, _count| total;
+    "mean": mean_rows, mean_columns: Summable, Sum => <T as Summable>::Wide, [1],
+        [f32, f64, f16, bf16], |total, count| (total.cast::<f64>() / count as f64).cast();
+    "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
+        [f32, f64, f16, bf16, i32, u32, u64], |total, _count| total;
+    "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], |least, _count| T::from_acc(least);
+    "greatest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], |greatest, _count| T::from_acc(greatest);
+    "index of the first least element (of the first NaN; `u64::MAX` of none)":
+        argmin_rows, argmin_columns: Scalar, First<Least> => u64, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], |best, count| if count == 0 { u64::MAX } else { best.index() };
+    "index of the first greatest element (of the first NaN; `u64::MAX` of none)":
+        argmax_rows, argmax_columns: Scalar, First<Greatest> => u64, [1],
+        [f32, f64, f16, bf16, i32, u32, i64, u64], |best, count| if count == 0 { u64::MAX } else { best.index() };
+}

@@ -1,0 +1,147 @@
+//! What reductions along an axis combine: values of one element after the other, and the results of disjoint sets.
+
+use core::marker::PhantomData;
+
+use gpu_std::prelude::*;
+
+use crate::reduce::Summable;
+
+/// A reduction: its values and operation, which is commutative.
+pub(crate) trait Fold<T> {
+    /// The running value, of at most 16 bytes.
+    type Partial: KernelType;
+
+    /// The running value of no elements.
+    fn identity() -> Self::Partial;
+    /// Takes in element `index`; called with increasing indices on one running value.
+    fn fold(partial: Self::Partial, value: T, index: usize) -> Self::Partial;
+    /// Joins the running values of two disjoint sets of elements.
+    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
+}
+
+/// Addition.
+pub(crate) struct Sum;
+/// Multiplication.
+pub(crate) struct Product;
+/// Minimum; NaN if there is one.
+pub(crate) struct Min;
+/// Maximum; NaN if there is one.
+pub(crate) struct Max;
+
+macro_rules! folds {
+    ($($fold:ty: <T: $bound:path> $partial:ty, $identity:expr, |$a:ident, $b:ident| $combine:expr, |$value:ident| $element:expr;)*) => { $(
+        impl<T: $bound> Fold<T> for $fold {
+            type Partial = $partial;
+
+            #[inline(always)]
+            fn identity() -> $partial {
+                $identity
+            }
+            #[inline(always)]
+            fn fold($a: $partial, $value: T, _: usize) -> $partial {
+                let $b = $element;
+                $combine
+            }
+            #[inline(always)]
+            fn combine($a: $partial, $b: $partial) -> $partial {
+                $combine
+            }
+        }
+    )* };
+}
+
+folds! {
+    Sum: <T: Summable> T::Wide, T::Wide::ZERO, |a, b| a.wrapping_add(b), |value| value.widen();
+    Product: <T: Summable> T::Wide, T::Wide::ONE, |a, b| a.wrapping_mul(b), |value| value.widen();
+    Min: <T: Scalar> T::Accumulator, T::Accumulator::MIN_IDENTITY, |a, b| a.min_propagate(b), |value| value.to_acc();
+    Max: <T: Scalar> T::Accumulator, T::Accumulator::MAX_IDENTITY, |a, b| a.max_propagate(b), |value| value.to_acc();
+}
+
+/// Which of two numbers counts.
+pub(crate) trait Order<A> {
+    /// The initial value of the search: no element wins by being equal to it.
+    const WORST: A;
+    /// Whether number `a` beats number `b`; false when either is NaN.
+    fn beats(a: A, b: A) -> bool;
+}
+
+/// The least.
+pub(crate) struct Least;
+/// The greatest.
+pub(crate) struct Greatest;
+
+impl<A: Scalar> Order<A> for Least {
+    const WORST: A = A::MIN_IDENTITY;
+    #[inline(always)]
+    fn beats(a: A, b: A) -> bool {
+        a < b
+    }
+}
+
+impl<A: Scalar> Order<A> for Greatest {
+    const WORST: A = A::MAX_IDENTITY;
+    #[inline(always)]
+    fn beats(a: A, b: A) -> bool {
+        a > b
+    }
+}
+
+/// An element: its value, and its index or the greatest number.
+#[derive(Clone, Copy, KernelType)]
+#[repr(C)]
+pub(crate) struct Candidate<A> {
+    value: A,
+    /// The lower and the upper half: there is no padding then.
+    index: [u32; 2],
+}
+
+impl<A> Candidate<A> {
+    #[inline(always)]
+    fn new(value: A, index: u64) -> Self {
+        Self { value, index: [index as u32, (index >> 32) as u32] }
+    }
+
+    #[inline(always)]
+    fn number(&self) -> u64 {
+        self.index[0] as u64 | (self.index[1] as u64) << 32
+    }
+
+    /// The index of the element that none beats.
+    #[inline(always)]
+    pub fn index(&self) -> u64 {
+        // If no element beat the worst value there is, all are equal to it: the first is the answer.
+        if self.number() == u64::MAX { 0 } else { self.number() }
+    }
+}
+
+/// The first element that none beats: the first NaN if there is one.
+pub(crate) struct First<O>(PhantomData<O>);
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn is_nan<A: Scalar>(value: A) -> bool {
+    value != value
+}
+
+impl<T: Scalar, O: Order<T::Accumulator>> Fold<T> for First<O> {
+    type Partial = Candidate<T::Accumulator>;
+
+    #[inline(always)]
+    fn identity() -> Self::Partial {
+        Candidate::new(O::WORST, u64::MAX)
+    }
+    #[inline(always)]
+    fn fold(best: Self::Partial, value: T, index: usize) -> Self::Partial {
+        let value = value.to_acc();
+        // Indices increase, so an equal value never takes over.
+        let better = O::beats(value, best.value) | (is_nan(value) & !is_nan(best.value));
+        if better { Candidate::new(value, index as u64) } else { best }
+    }
+    #[inline(always)]
+    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial {
+        let (a_nan, b_nan) = (is_nan(a.value), is_nan(b.value));
+        let equal = (a.value == b.value) | (a_nan & b_nan);
+        let b_better = O::beats(b.value, a.value) | (b_nan & !a_nan) | (equal & (b.number() < a.number()));
+        if b_better { b } else { a }
+    }
+}

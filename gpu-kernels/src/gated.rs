@@ -1,0 +1,108 @@
+//! What transformers do between their products: SwiGLU, rotary position embedding. f16 and bf16 are computed in f32.
+
+use gpu_std::prelude::*;
+
+use crate::softmax::exponential;
+use crate::teams::{RowMap, for_parts, lanes, lanewise, map_rows, with_lanes};
+
+/// gate / (1 + exp(-gate)) · up.
+struct Gated;
+
+impl<T: Float> RowMap<T, 2> for Gated {
+    #[inline(always)]
+    fn apply<const M: usize>(&self, [gate, up]: [[T; M]; 2], _: usize) -> [T; M] {
+        lanewise(|i| {
+            let (gate, up) = (gate[i].to_acc(), up[i].to_acc());
+            T::from_acc(gate / (T::Accumulator::ONE + exponential::<T>(-gate)) * up)
+        })
+    }
+}
+
+/// `out` = SiLU(`gate`) · `up`.
+///
+/// # Safety
+///
+/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
+/// the team is a block. All views have the same sides. With `has_vectors` of 1, addresses of the same row in all are the same
+/// modulo 16 bytes.
+#[kernel(
+    types(T = f32, f64, f16, bf16),
+    launch_bounds(256, 1),
+    bytes = gate.bytes() + up.bytes() + out.bytes()
+)]
+pub unsafe fn swiglu<T: Float>(
+    gate: Slice2<T>,
+    up: Slice2<T>,
+    mut out: DisjointMut2<T>,
+    team: u32,
+    parts: u32,
+    has_vectors: u32,
+) {
+    let (width, out_pitch) = (gate.width(), out.pitch());
+    let out = out.as_mut_ptr();
+    for_parts(team, parts, gate.height(), |row, part| {
+        let sources =
+            [gate.as_ptr().wrapping_add(row * gate.pitch()), up.as_ptr().wrapping_add(row * up.pitch())];
+        let target = out.wrapping_add(row * out_pitch);
+        // SAFETY: the rows lie in their views; each part of a row has one writer; the rest is the caller's promise.
+        with_lanes!(lanes::<T>(16), N => unsafe {
+            map_rows::<T, 2, N>(sources, target, (width, has_vectors != 0), part, &Gated)
+        });
+    });
+}
+
+/// Rotates pairs of each head: `out` of (a, b) = (a cos - b sin, a sin + b cos), with the cosines and sines of the row's
+/// position, or of the row itself where there are no positions. A head has twice the width of `cos`; its pair i are elements i
+/// and i + half, or with `is_interleaved` of 1 elements 2i and 2i + 1. A position beyond the tables is left out.
+///
+/// # Safety
+///
+/// The launch is as the `teams` module says, of blocks of at most 256 threads, without clusters; with more than one of `parts`
+/// the team is a block. `x` and `out` have the same sides, a multiple of a head wide; `cos` and `sin` have the same sides;
+/// there is a position for each row.
+#[kernel(
+    types(T = f32, f64, f16, bf16; I = u32, u64),
+    launch_bounds(256, 1),
+    bytes = x.bytes() + out.bytes()
+)]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
+pub unsafe fn rotary<T: Float, I: Scalar>(
+    x: Slice2<T>,
+    positions: Option<&[I]>,
+    cos: Slice2<T::Accumulator>,
+    sin: Slice2<T::Accumulator>,
+    mut out: DisjointMut2<T>,
+    is_interleaved: u32,
+    team: u32,
+    parts: u32,
+) {
+    let (pairs, half, out_pitch) = (x.width() / 2, cos.width() as u32, out.pitch());
+    let out = out.as_mut_ptr();
+    for_parts(team, parts, x.height(), |row, (rank, size)| {
+        let position = positions.map_or(row as u64, |positions| positions[row].cast::<u64>());
+        if position >= cos.height() as u64 {
+            return;
+        }
+        let [cos, sin] =
+            [cos, sin].map(|table| table.as_ptr().wrapping_add(position as usize * table.pitch()));
+        let (source, target) = (x.as_ptr().wrapping_add(row * x.pitch()), out.wrapping_add(row * out_pitch));
+        let mut pair = rank;
+        while pair < pairs {
+            let (head, i) = (pair as u32 / half, pair as u32 % half);
+            let (first, distance) = if is_interleaved != 0 {
+                (2 * pair, 1)
+            } else {
+                ((2 * half * head + i) as usize, half as usize)
+            };
+            // SAFETY: both elements lie in the row, the angle in the tables; each pair has one writer.
+            unsafe {
+                let (cos, sin) = (cos.add(i as usize).read(), sin.add(i as usize).read());
+                let a = source.add(first).read().to_acc();
+                let b = source.add(first + distance).read().to_acc();
+                target.add(first).write(T::from_acc(a * cos - b * sin));
+                target.add(first + distance).write(T::from_acc(a * sin + b * cos));
+            }
+            pair += size;
+        }
+    });
+}

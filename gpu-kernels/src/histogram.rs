@@ -1,0 +1,204 @@
+//! Histograms: how many elements lie in each bin, of even width or between given edges, of each channel.
+//!
+//! Elements are interleaved channels: element i is of channel `i % channels`. Counts are those of channel 0, then of
+//! channel 1, and so on; a launch adds to what they are. Each block counts in shared memory where there is room, in several
+//! copies, so that the threads of a warp seldom wait for each other where many elements are of one bin; and adds what it
+//! has to the counts at the end. Counts are exact, so the result does not depend on the launch.
+
+use core::num::{NonZeroU32, NonZeroU64};
+
+use gpu_std::atomic::{Atomic, Ordering, scope};
+use gpu_std::prelude::*;
+
+use crate::access::access;
+use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
+
+/// The counters of a block: copies of all bins of all channels, or none, and then the counts themselves.
+type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
+
+/// A number of which an even histogram is made.
+pub trait Binned: Scalar {
+    /// The bin of `x` among `bins` from `lower` on, of which `upper` is beyond the last; `None` outside, and of NaN. `scale`
+    /// is that of [`scale`](Self::scale).
+    fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32>;
+
+    /// Bins for each unit, `bins / (upper - lower)`.
+    fn scale(bins: u32, lower: Self, upper: Self) -> f64;
+}
+
+macro_rules! float_bins {
+    ($($t:ty as $acc:ty),*) => { $(
+        impl Binned for $t {
+            #[inline(always)]
+            fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32> {
+                let (x, lower, upper) = (self.to_acc(), lower.to_acc(), upper.to_acc());
+                if !(x >= lower && x < upper) {
+                    return None;
+                }
+                let bin = ((x - lower) * scale as $acc) as u32;
+                Some(if bin < bins { bin } else { bins - 1 })
+            }
+            fn scale(bins: u32, lower: Self, upper: Self) -> f64 {
+                let width = upper.cast::<f64>() - lower.cast::<f64>();
+                f64::from(bins) / width
+            }
+        }
+    )* };
+}
+float_bins!(f32 as f32, f64 as f64, f16 as f32, bf16 as f32);
+
+macro_rules! integer_bins {
+    ($($t:ty),*) => { $(
+        impl Binned for $t {
+            /// Exact: the estimate is off by one at most, as long as there are 2²⁰ bins at most.
+            #[inline(always)]
+            fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32> {
+                if !(self >= lower && self < upper) {
+                    return None;
+                }
+                let distance = (self as i64 - lower as i64) as u32;
+                let range = (upper as i64 - lower as i64) as u32 as u64;
+                let estimate = (distance as f32 * scale as f32) as u32;
+                let (exact, floor) = (distance as u64 * bins as u64, estimate as u64 * range);
+                Some(if exact < floor {
+                    estimate - 1
+                } else if exact - floor >= range {
+                    estimate + 1
+                } else {
+                    estimate
+                })
+            }
+            fn scale(bins: u32, lower: Self, upper: Self) -> f64 {
+                f64::from(bins) / (upper as i64 - lower as i64) as f64
+            }
+        }
+    )* };
+}
+integer_bins!(u8, i32, u32);
+
+/// Counts the elements of `x`, each in the bin that `bin` gives, if any.
+#[inline(always)]
+fn count<T: Scalar, const ITEMS: usize, const N: usize>(
+    x: &[T],
+    [channels, bins]: [u32; 2],
+    local: &mut Local<'_>,
+    counts: &[Atomic<u64>],
+    bin: impl Fn(T) -> Option<u32>,
+) {
+    let counters = channels as usize * bins as usize;
+    let copies = local.len().checked_div(counters).unwrap_or(0);
+    let local = local.zeroed();
+    let own = if copies == 0 { 0 } else { thread::linear_in_block() as usize % copies * counters };
+    let several = NonZeroU32::new(channels).filter(|_| channels > 1);
+    let channel_of = |i: usize| match several {
+        None => 0,
+        // A division of 32 bits takes a third of the time of one of 64.
+        Some(several) if i >> 32 == 0 => i as u32 % several,
+        Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
+    };
+    let add = |channel: u32, item: T| {
+        let Some(bin) = bin(item) else { return };
+        let counter = (channel * bins + bin) as usize;
+        if copies > 0 {
+            if let Some(counter) = local.get(own + counter) {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        } else if let Some(counter) = counts.get(counter) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    if in_first_row() {
+        let split = Split::new::<T, N>(x.as_ptr(), x.len());
+        for_each::<[T; N], ITEMS>(
+            split.vectors,
+            // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
+            |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
+            |i, vector| {
+                let mut channel = channel_of(split.head + i * N);
+                each::<N>(|lane| {
+                    add(channel, vector[lane]);
+                    channel = if channel + 1 == channels { 0 } else { channel + 1 };
+                });
+            },
+        );
+        // SAFETY: `edges` visits indices below the length only.
+        split.edges(x.len(), |i| add(channel_of(i), unsafe { *x.as_ptr().add(i) }));
+    }
+    if copies == 0 {
+        return;
+    }
+    thread::sync_threads();
+    let mut counter = thread::linear_in_block() as usize;
+    while counter < counters {
+        let mut sum = 0;
+        for copy in 0..copies {
+            sum +=
+                local.get(copy * counters + counter).map_or(0, |count| count.load(Ordering::Relaxed) as u64);
+        }
+        if sum > 0
+            && let Some(count) = counts.get(counter)
+        {
+            count.fetch_add(sum, Ordering::Relaxed);
+        }
+        counter += block::threads() as usize;
+    }
+}
+
+/// Adds to `counts` the number of elements of `x` in each of `bins` bins of equal width from `lower` on, below `upper`.
+/// `scale` is [`Binned::scale`] of these. No block sees 2³² elements.
+#[kernel(
+    types(T = f32, f64, f16, bf16, u8, i32, u32),
+    consts(ITEMS = 2; VECTOR = 16),
+    launch_bounds(256, 4),
+    bytes = x.bytes()
+)]
+pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
+    channels: u32,
+    bins: u32,
+    lower: T,
+    upper: T,
+    scale: f64,
+    x: &[T],
+    mut local: Shared<[Atomic<u32, scope::Block>]>,
+    counts: &[Atomic<u64>],
+) {
+    with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
+        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, |item| item.bin(bins, lower, upper, scale));
+    })
+}
+
+/// Adds to `counts` the number of elements of `x` between each two neighbours of `edges`, which rise: bin i has those from
+/// `edges[i]` on, below `edges[i + 1]`. No block sees 2³² elements. `table` has room for all edges, or is empty.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
+    consts(ITEMS = 2; VECTOR = 16),
+    launch_bounds(256, 4),
+    bytes = x.bytes()
+)]
+pub fn histogram_edges<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    channels: u32,
+    edges: &[T],
+    x: &[T],
+    mut table: Shared<[T]>,
+    mut local: Shared<[Atomic<u32, scope::Block>]>,
+    counts: &[Atomic<u64>],
+) {
+    let bins = (edges.len() as u32).saturating_sub(1);
+    let has_room = table.len() == edges.len();
+    let table = table.fill(|[i]| edges.get(i).copied().unwrap_or(T::ZERO));
+    let edges = if has_room { table } else { edges };
+    let bin = |item: T| {
+        let item = item.to_acc();
+        // The edges that are not above the element; none of NaN.
+        let (mut first, mut count) = (0, edges.len());
+        while count > 0 {
+            let half = count / 2;
+            let is_reached = edges.get(first + half).is_some_and(|edge| edge.to_acc() <= item);
+            (first, count) = if is_reached { (first + half + 1, count - half - 1) } else { (first, half) };
+        }
+        (first as u32).checked_sub(1).filter(|&bin| bin < bins)
+    };
+    with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
+        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, bin);
+    })
+}

@@ -1,0 +1,129 @@
+//! `move_rows`: copies of rows, at distances of their own on both sides, in order or by indices.
+
+use core::num::{NonZeroU32, NonZeroUsize};
+use core::ptr;
+
+use gpu_std::prelude::*;
+
+use crate::tile::{aligned, for_each, in_first_row, lanes, load, store, with_lanes};
+
+/// A type of indices.
+pub trait Index: KernelType {
+    /// As a number; a negative one is above every limit.
+    fn number(self) -> u64;
+}
+
+impl Index for u32 {
+    #[inline(always)]
+    fn number(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Index for i64 {
+    #[inline(always)]
+    fn number(self) -> u64 {
+        self as u64
+    }
+}
+
+/// Rows on both sides of a copy.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Rows {
+    /// Rows that are copied.
+    pub count: u64,
+    /// Elements of each.
+    pub width: u64,
+    /// Rows that indices choose from: others are skipped.
+    pub limit: u64,
+    /// Elements from row to row, as they are read and as they are written.
+    pub pitches: [u64; 2],
+    /// Whether indices choose the row that is written (1), or the one that is read (0).
+    pub scatters: u64,
+}
+
+/// `to[i] = from[indices[i]]` for each row `i`, or `to[indices[i]] = from[i]`; `to[i] = from[i]` without indices. By element
+/// size.
+///
+/// # Safety
+///
+/// The launch is one-dimensional. There is an index for each row, or none at all. `from` and `to` are valid for the rows that `rows` and the indices say, and do not
+/// overlap; no index occurs twice where they choose the row that is written; nothing else writes `from` or uses `to`
+/// until the launch ends.
+#[kernel(
+    types(T = u8, u16, u32, u64; I = u32, i64),
+    consts(ITEMS = 2; VECTOR = 16),
+    launch_bounds(512),
+    bytes = 2 * rows.count as usize * rows.width as usize * size_of::<T>() + indices.map_or(0, |indices| indices.bytes())
+)]
+pub unsafe fn move_rows<T: KernelType, I: Index, const ITEMS: usize, const VECTOR: usize>(
+    rows: Rows,
+    indices: Option<&[I]>,
+    from: *const T,
+    to: *mut T,
+) {
+    if !in_first_row() {
+        return;
+    }
+    with_lanes!(lanes::<T>(VECTOR), N => {
+        let in_vectors = rows.width | rows.pitches[0] | rows.pitches[1];
+        // SAFETY: by this function's contract.
+        unsafe {
+            if N > 1 && in_vectors.is_multiple_of(N as u64) && aligned::<T, N>(from) && aligned::<T, N>(to) {
+                move_units::<T, I, ITEMS, N>(rows, indices, from, to);
+            } else {
+                move_units::<T, I, ITEMS, 1>(rows, indices, from, to);
+            }
+        }
+    })
+}
+
+/// The copy in units of `N` elements.
+#[inline(always)]
+unsafe fn move_units<T: KernelType, I: Index, const ITEMS: usize, const N: usize>(
+    rows: Rows,
+    indices: Option<&[I]>,
+    from: *const T,
+    to: *mut T,
+) {
+    let Some(of_row) = NonZeroUsize::new(rows.width as usize / N) else { return };
+    // Of which a unit is below 2³² where it is used.
+    let few = NonZeroU32::new(of_row.get() as u32).unwrap_or(NonZeroU32::MIN);
+    let units = rows.count as usize * of_row.get();
+    let is_small = units >> 32 == 0;
+    // The addresses of a unit; null if its index is none.
+    let addresses = |unit: usize| -> (*const T, *mut T) {
+        let (row, column) = if of_row.get() == 1 {
+            (unit, 0)
+        } else if is_small {
+            ((unit as u32 / few) as usize, (unit as u32 % few) as usize)
+        } else {
+            (unit / of_row, unit % of_row)
+        };
+        let other = indices.map_or(row as u64, |indices| {
+            // SAFETY: there is an index for each row.
+            unsafe { indices.get_unchecked(row) }.number()
+        });
+        if indices.is_some() && other >= rows.limit {
+            return (ptr::null(), ptr::null_mut());
+        }
+        let (read, written) = if rows.scatters == 0 { (other as usize, row) } else { (row, other as usize) };
+        let first = |row: usize, pitch: u64| row * pitch as usize + column * N;
+        (from.wrapping_add(first(read, rows.pitches[0])), to.wrapping_add(first(written, rows.pitches[1])))
+    };
+    for_each::<(Option<[T; N]>, *mut T), ITEMS>(
+        units,
+        |unit| {
+            let (read, written) = addresses(unit);
+            // SAFETY: a unit of a row, by this function's contract.
+            ((!read.is_null()).then(|| unsafe { load(read) }), written)
+        },
+        |_, (values, written)| {
+            if let Some(values) = values {
+                // SAFETY: a unit of a row that is this thread's own, by this function's contract.
+                unsafe { store(written, values) };
+            }
+        },
+    );
+}

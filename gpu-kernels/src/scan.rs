@@ -1,0 +1,152 @@
+//! Scans: the running sum, minimum and maximum, inclusive and exclusive, of an array and of its runs of equal keys.
+//!
+//! One launch each that reads and writes every element once, by [`gpu_std::scan`](mod@gpu_std::scan); blocks have a multiple of 32 threads.
+//! f16 and bf16 are combined in f32 and rounded once, integers wrap. The result is the same bits in every run of one
+//! configuration on data of the same alignment; it does not depend on the grid.
+//!
+//! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes.
+
+use core::marker::PhantomData;
+
+use gpu_std::disjoint::Unclaimed;
+use gpu_std::prelude::*;
+use gpu_std::scan::{Operation, scan_slice};
+
+use crate::tile::with_lanes;
+
+pub use gpu_std::look_back::workspace_len;
+pub use gpu_std::scan::most_tiles;
+
+/// Accesses of a thread in a tile, of `items`: half as many of 16-bit elements, which take twice the registers in f32.
+pub const fn rows<T>(items: usize) -> usize {
+    if size_of::<T>() < 4 && items > 1 { items / 2 } else { items }
+}
+
+/// What is combined, and how: the operation on accumulators.
+trait Combine<T: Scalar> {
+    /// An element that changes nothing, every bit of it.
+    const IDENTITY: T;
+
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator;
+}
+
+/// Addition.
+struct Sum;
+/// The lesser; NaN if either is.
+struct Min;
+/// The greater; NaN if either is.
+struct Max;
+
+/// The number that is added to any other without changing a bit: −0, since −0 + 0 is 0.
+pub trait Zero: Scalar {
+    /// −0, and 0 of an integer.
+    const NOTHING: Self;
+}
+
+macro_rules! zeros {
+    ($($t:ty => $nothing:expr),*) => { $(
+        impl Zero for $t {
+            const NOTHING: Self = $nothing;
+        }
+    )* };
+}
+zeros!(f32 => -0.0, f64 => -0.0, f16 => f16::NEG_ZERO, bf16 => bf16::NEG_ZERO, i32 => 0, u32 => 0, i64 => 0, u64 => 0);
+
+impl<T: Zero> Combine<T> for Sum {
+    const IDENTITY: T = T::NOTHING;
+
+    #[inline(always)]
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+        a.wrapping_add(b)
+    }
+}
+
+impl<T: Scalar> Combine<T> for Min {
+    const IDENTITY: T = T::MIN_IDENTITY;
+
+    #[inline(always)]
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+        a.min_propagate(b)
+    }
+}
+
+impl<T: Scalar> Combine<T> for Max {
+    const IDENTITY: T = T::MAX_IDENTITY;
+
+    #[inline(always)]
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+        a.max_propagate(b)
+    }
+}
+
+/// The operation on all elements.
+struct All<T, C>(PhantomData<(T, C)>);
+
+impl<T: Scalar, C: Combine<T>> Operation for All<T, C> {
+    type Item = T;
+    type Value = T::Accumulator;
+    type Output = T;
+
+    #[inline(always)]
+    fn absent() -> T {
+        C::IDENTITY
+    }
+    #[inline(always)]
+    fn identity() -> T::Accumulator {
+        C::IDENTITY.to_acc()
+    }
+    #[inline(always)]
+    fn value(item: T) -> T::Accumulator {
+        item.to_acc()
+    }
+    #[inline(always)]
+    fn combine(a: T::Accumulator, b: T::Accumulator) -> T::Accumulator {
+        C::combine(a, b)
+    }
+    #[inline(always)]
+    fn output(value: T::Accumulator) -> T {
+        T::from_acc(value)
+    }
+}
+
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $combine:ident, $bound:ident, [$($t:ident),*];)*) => { $(
+        $(#[$doc])*
+        ///
+        /// Each result is that of the elements up to and including its own, or, if `exclusive`, of `initial` and the
+        /// elements before its own.
+        ///
+        /// # Safety
+        ///
+        /// `workspace` points to `workspace_len` words that are as [`TileQueue::new`](gpu_std::look_back::TileQueue::new) requires, enough for the tiles.
+        #[kernel(
+            types(T = $($t),*),
+            consts(ITEMS = 4; VECTOR = 16),
+            launch_bounds(256, 2),
+            bytes = x.bytes() + out.bytes()
+        )]
+        pub unsafe fn $name<T: $bound, const ITEMS: usize, const VECTOR: usize>(
+            exclusive: bool,
+            initial: T,
+            x: &[T],
+            workspace: *mut u64,
+            workspace_len: usize,
+            out: DisjointMut<T, Unclaimed>,
+        ) {
+            let workspace = (workspace, workspace_len);
+            // SAFETY: by this function's contract.
+            with_lanes!(rows::<T>(ITEMS), ROWS => unsafe {
+                scan_slice::<All<T, $combine>, ROWS, VECTOR>(exclusive, initial.to_acc(), x, workspace, out)
+            })
+        }
+    )* };
+}
+
+kernels! {
+    /// The running sum; integers wrap, so that signed ones have the instance for those without a sign.
+    scan_sum = Sum, Zero, [f32, f64, f16, bf16, u32, u64];
+    /// The running minimum; NaN from the first NaN on.
+    scan_min = Min, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
+    /// The running maximum; NaN from the first NaN on.
+    scan_max = Max, Scalar, [f32, f64, f16, bf16, i32, u32, i64, u64];
+}

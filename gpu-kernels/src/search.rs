@@ -1,0 +1,160 @@
+//! Sorted arrays: the places of many keys in one, and two merged into one.
+
+use gpu_std::prelude::*;
+use gpu_std::vectorized::each;
+
+use crate::twist::{Bits, Twist};
+
+/// Threads of a block of [`merge_sorted()`].
+pub const MERGE_THREADS: usize = 256;
+/// Keys that a thread of [`merge_sorted()`] merges at a time.
+const MERGE_ITEMS: usize = 8;
+
+/// Keys of a tile of [`merge_sorted()`].
+pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
+
+/// `out[i]` is the number of elements of `sorted` that are less than `keys[i]`, or, if `upper`, not greater. `sorted` rises;
+/// otherwise the results mean nothing. NaN is neither less nor greater than a number: it is less than none, and no number
+/// is less than it.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
+    bytes = keys.bytes() + out.bytes()
+)]
+pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: DisjointMut<u64>) {
+    for i in thread::grid_stride(keys.len()) {
+        let Some(key) = keys.get(i.get()).map(|key| key.to_acc()) else { return };
+        let (mut first, mut count) = (0, sorted.len());
+        while count > 0 {
+            let half = count / 2;
+            let is_before = sorted.get(first + half).is_some_and(|element| {
+                let element = element.to_acc();
+                if upper { element <= key } else { element < key }
+            });
+            (first, count) = if is_before { (first + half + 1, count - half - 1) } else { (first, half) };
+        }
+        if let Some(out) = out.get_mut(i) {
+            *out = first as u64;
+        }
+    }
+}
+
+/// The number of elements of `a` among the first `diagonal` of both arrays merged, those of `a` first where they are
+/// equal: from what the length of `b` leaves to `a`, to what there is.
+#[inline(always)]
+fn merge_path<K: Copy>(
+    diagonal: usize,
+    (a_len, b_len): (usize, usize),
+    a: impl Fn(usize) -> K,
+    b: impl Fn(usize) -> K,
+    not_after: impl Fn(K, K) -> bool,
+) -> usize {
+    let mut first = diagonal.saturating_sub(b_len);
+    let mut end = if diagonal < a_len { diagonal } else { a_len };
+    while first < end {
+        let middle = first + (end - first) / 2;
+        if not_after(a(middle), b(diagonal - 1 - middle)) {
+            first = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    first
+}
+
+/// Merges `a` and `b`, which are sorted in the order of the [`Twist`], to `out`, which is as long as both together; equal
+/// keys of `a` come first. Of arrays that are not sorted, `out` has the keys in some order, and some of them more than
+/// once.
+///
+/// After "GPU Merge Path" (Green, McColl, Bader 2012): a block finds its part of both arrays by binary search, and each of its
+/// threads its own in shared memory. The block has its 256 threads.
+#[kernel(types(K = u32, u64), block(256), bytes = a.bytes() + b.bytes() + out.bytes())]
+pub fn merge_sorted<K: Bits>(
+    negative: K,
+    always: K,
+    a: &[K],
+    b: &[K],
+    mut out: DisjointMut<K, gpu_std::disjoint::Unclaimed>,
+) {
+    let twist = Twist { negative, always };
+    let not_after = |x: K, y: K| x.twist(twist) <= y.twist(twist);
+    let stage: *mut K = shared_array![u64; MERGE_TILE].cast();
+    let len = if a.len() + b.len() < out.len() { a.len() + b.len() } else { out.len() };
+    let out = out.as_mut_ptr();
+    let own = thread::linear_in_block() as usize;
+    let path = |diagonal: usize| {
+        // SAFETY: `merge_path` asks for elements below the lengths only.
+        unsafe {
+            merge_path(
+                diagonal,
+                (a.len(), b.len()),
+                |i| *a.get_unchecked(i),
+                |i| *b.get_unchecked(i),
+                not_after,
+            )
+        }
+    };
+    for tile in block::stride(len.div_ceil(MERGE_TILE)) {
+        let start = tile.get() * MERGE_TILE;
+        let count = if len - start < MERGE_TILE { len - start } else { MERGE_TILE };
+        // Of arrays that are not sorted the paths may cross: the tile's part of `a` is kept within the tile.
+        let a_start = path(start);
+        let a_count = path(start + count).saturating_sub(a_start);
+        let a_count = if a_count < count { a_count } else { count };
+        let (b_start, b_count) = (start - a_start, count - a_count);
+        let mut i = own;
+        while i < count {
+            // SAFETY: a path from a diagonal on ends within both arrays, wherever it crosses another: `a_start + a_count` and
+            // `b_start + b_count` are at most their lengths.
+            let key = unsafe {
+                if i < a_count {
+                    *a.get_unchecked(a_start + i)
+                } else {
+                    *b.get_unchecked(b_start + i - a_count)
+                }
+            };
+            // SAFETY: a place of the tile, which has as many; it is the thread's until the barrier.
+            unsafe { stage.add(i).write(key) };
+            i += MERGE_THREADS;
+        }
+        thread::sync_threads();
+        let of_a = |i: usize| {
+            // SAFETY: below `a_count`, written before the barrier.
+            unsafe { stage.add(i).read() }
+        };
+        let of_b = |i: usize| {
+            // SAFETY: below `b_count`, written before the barrier.
+            unsafe { stage.add(a_count + i).read() }
+        };
+        let diagonal = if own * MERGE_ITEMS < count { own * MERGE_ITEMS } else { count };
+        let mut x = merge_path(diagonal, (a_count, b_count), of_a, of_b, not_after);
+        let mut y = diagonal - x;
+        let mut merged = [K::ZERO; MERGE_ITEMS];
+        each::<MERGE_ITEMS>(|item| {
+            let (has_a, has_b) = (x < a_count, y < b_count);
+            let takes_a = has_a && (!has_b || not_after(of_a(x), of_b(y)));
+            if has_a || has_b {
+                merged[item] = if takes_a { of_a(x) } else { of_b(y) };
+            }
+            // Not by branches, of which the compiler makes one through the address of either.
+            (x, y) = (x + takes_a as usize, y + (has_b && !takes_a) as usize);
+        });
+        // All have read the stage.
+        thread::sync_threads();
+        each::<MERGE_ITEMS>(|item| {
+            let place = own * MERGE_ITEMS + item;
+            if place < count {
+                // SAFETY: the thread's own places.
+                unsafe { stage.add(place).write(merged[item]) };
+            }
+        });
+        thread::sync_threads();
+        let mut i = own;
+        while i < count {
+            // SAFETY: written before the barrier; `out` has `len` elements, of which each tile is of one block.
+            unsafe { out.add(start + i).write(stage.add(i).read()) };
+            i += MERGE_THREADS;
+        }
+        // Until all have read the stage.
+        thread::sync_threads();
+    }
+}

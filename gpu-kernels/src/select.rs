@@ -1,0 +1,350 @@
+//! The greatest elements of each row: row-wise top-k, and sampling from the most probable.
+//!
+//! A block has a row. It finds the least key that counts by radix selection: a histogram of one digit of the keys after the
+//! other, from the highest, in whole numbers, so that the result does not depend on the order of additions.
+
+use gpu_std::atomic::{Atomic, Ordering, scope::Block};
+use gpu_std::prelude::*;
+use gpu_std::random::Philox;
+use gpu_std::{block, shared_array, thread};
+
+use crate::twist::{Bits, Twist};
+
+/// Threads of a block, and values of a digit.
+pub const BLOCK: u32 = 256;
+const DIGIT_BITS: u32 = 8;
+
+/// The most elements of a row that [`top_k()`] gives.
+pub const MAX_K: usize = 1024;
+
+/// The most elements of a row that [`sample()`] takes.
+pub const MAX_VOCABULARY: usize = 1 << 22;
+
+/// Numbers whose order is that of unsigned keys.
+pub trait Ordered: Scalar {
+    /// Bits of a key.
+    const KEY_BITS: u32 = 8 * size_of::<Self>() as u32;
+
+    /// Greater for a greater number, the greatest for NaN; the same for both zeros.
+    fn key(self) -> u64;
+}
+
+macro_rules! ordered {
+    ($($float:ty, $bits:ty;)*) => { $(
+        impl Ordered for $float {
+            #[inline(always)]
+            fn key(self) -> u64 {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                let bits = if self == Self::ZERO { 0 } else { self.to_bits() };
+                if self.is_nan() {
+                    <$bits>::MAX as u64
+                } else if bits & SIGN != 0 {
+                    !bits as u64
+                } else {
+                    (bits | SIGN) as u64
+                }
+            }
+        }
+    )* };
+}
+ordered! { f32, u32; f64, u64; f16, u16; bf16, u16; }
+
+/// What a selection found.
+#[derive(Clone, Copy)]
+struct Selected {
+    /// The least key that counts.
+    threshold: u64,
+    /// The weight still wanted of keys that are equal to it: at least 1.
+    rest: u64,
+    /// The weight of all keys that are equal to it.
+    equal: u64,
+}
+
+/// Finds the greatest threshold of which the keys from it on weigh `want` or more. Every thread of the block calls it, with
+/// `item(i)` for the key and the weight of element i; all weights together are at least `want`, which is at least 1.
+#[inline(always)]
+fn select(len: usize, bits: u32, want: u64, item: impl Fn(usize) -> (u64, u64)) -> Selected {
+    let histogram = shared_array![u64; BLOCK as usize];
+    let found = shared_array![u64; 3];
+    let own = thread::thread_idx_x() as usize;
+    let (mut prefix, mut mask, mut rest, mut equal) = (0, 0, want, 0);
+    let mut shift = bits;
+    while shift > 0 {
+        shift -= DIGIT_BITS;
+        // SAFETY: each thread has a digit of its own; the barriers keep this from other uses.
+        unsafe { histogram.add(own).write(0) };
+        thread::sync_threads();
+        let mut i = own;
+        while i < len {
+            let (key, weight) = item(i);
+            if key & mask == prefix && weight > 0 {
+                let digit = (key >> shift) as usize & (BLOCK as usize - 1);
+                // SAFETY: a place of the histogram, which is used atomically between the barriers.
+                let bin = unsafe { Atomic::<u64, Block>::from_ptr(histogram.add(digit)) };
+                bin.fetch_add(weight, Ordering::Relaxed);
+            }
+            i += BLOCK as usize;
+        }
+        thread::sync_threads();
+        // Thread 0 has the highest digit.
+        let digit = BLOCK as usize - 1 - own;
+        // SAFETY: nothing writes the histogram before the next barrier.
+        let weight = unsafe { histogram.add(digit).read() };
+        let above = block::exclusive_scan(weight, 0u64, |a, b| a + b);
+        if above < rest && rest - above <= weight {
+            // SAFETY: exactly one thread writes, between two barriers.
+            unsafe {
+                found.write(digit as u64);
+                found.add(1).write(above);
+                found.add(2).write(weight);
+            }
+        }
+        thread::sync_threads();
+        // SAFETY: written before the barrier.
+        let [digit, above, weight] = unsafe { found.cast::<[u64; 3]>().read() };
+        prefix |= digit << shift;
+        mask |= (BLOCK as u64 - 1) << shift;
+        rest -= above;
+        equal = weight;
+    }
+    // None still reads what a next selection writes.
+    thread::sync_threads();
+    Selected { threshold: prefix, rest, equal }
+}
+
+/// The `k` greatest elements of each row of `x` in falling order, of equal ones the first: to `values`, and their columns to
+/// `indices`. NaN is greater than every number. By element size: the twist makes keys of the bits; an element without the bits
+/// `magnitude` is 0, and one in which they are more than `most` is NaN.
+///
+/// # Safety
+///
+/// The launch is one-dimensional, of blocks of [`BLOCK`] threads. The outputs have `k` columns, from 1 to [`MAX_K`] and at most
+/// those of `x`, and the rows of `x`.
+#[kernel(
+    types(T = u16, u32, u64),
+    launch_bounds(256, 1),
+    bytes = x.bytes() + values.bytes() + indices.bytes()
+)]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
+pub unsafe fn top_k<T: Bits>(
+    negative: T,
+    always: T,
+    magnitude: T,
+    most: T,
+    x: Slice2<T>,
+    mut values: DisjointMut2<T>,
+    mut indices: DisjointMut2<u64>,
+) {
+    let key_of = |bits: T| {
+        let size = bits & magnitude;
+        let bits = if size == T::ZERO { T::ZERO } else { bits };
+        let key = if size > most { T::MOST } else { bits.twist(Twist { negative, always }) };
+        key.cast::<u64>()
+    };
+    let key_bits = 8 * size_of::<T>() as u32;
+    let keys = shared_array![u64; MAX_K];
+    let places = shared_array![u32; MAX_K];
+    let count = shared_array![u32; 1];
+    let (width, k) = (x.width(), values.width());
+    let (values_pitch, indices_pitch) = (values.pitch(), indices.pitch());
+    let (values, indices) = (values.as_mut_ptr(), indices.as_mut_ptr());
+    let own = thread::thread_idx_x() as usize;
+    let slots = k.next_power_of_two();
+    let mut row = thread::block_idx_x() as usize;
+    while row < x.height() {
+        let source = x.as_ptr().wrapping_add(row * x.pitch());
+        // SAFETY: callers pass columns of the row.
+        let key = |i: usize| key_of(unsafe { source.add(i).read() });
+        let least = select(width, key_bits, k as u64, |i| (key(i), 1));
+        // Of equal elements the first: those whose inverted columns are greatest.
+        let last = if least.rest < least.equal {
+            let of_column = |i: usize| (u32::MAX as u64 - i as u64, (key(i) == least.threshold) as u64);
+            u32::MAX as u64 - select(width, u32::BITS, least.rest, of_column).threshold
+        } else {
+            u32::MAX as u64
+        };
+        if own == 0 {
+            // SAFETY: one thread writes, before the barrier.
+            unsafe { count.write(0) };
+        }
+        let mut slot = own;
+        while slot < slots {
+            // SAFETY: the thread's own slots, before the barrier. They sort after all elements.
+            unsafe {
+                keys.add(slot).write(0);
+                places.add(slot).write(u32::MAX);
+            }
+            slot += BLOCK as usize;
+        }
+        thread::sync_threads();
+        let mut i = own;
+        while i < width {
+            let key = key(i);
+            if key > least.threshold || (key == least.threshold && i as u64 <= last) {
+                // SAFETY: the counter is used atomically between the barriers, and gives each element a slot; there are k of
+                // them.
+                unsafe {
+                    let slot = Atomic::<u32, Block>::from_ptr(count).fetch_add(1, Ordering::Relaxed) as usize;
+                    keys.add(slot).write(key);
+                    places.add(slot).write(i as u32);
+                }
+            }
+            i += BLOCK as usize;
+        }
+        thread::sync_threads();
+        // SAFETY: the slots are this block's; every thread calls it.
+        unsafe { sort(keys, places, slots) };
+        let mut slot = own;
+        while slot < k {
+            // SAFETY: slots below k hold elements of the row; the row of the outputs is this block's.
+            unsafe {
+                let place = places.add(slot).read() as usize;
+                values.add(row * values_pitch + slot).write(source.add(place).read());
+                indices.add(row * indices_pitch + slot).write(place as u64);
+            }
+            slot += BLOCK as usize;
+        }
+        thread::sync_threads();
+        row += thread::grid_dim_x() as usize;
+    }
+}
+
+/// Sorts slots, a power of two, by falling keys, and of equal keys by rising places: Batcher's bitonic sort (1968).
+///
+/// # Safety
+///
+/// Every thread of the block calls it, and nothing else uses the slots.
+#[inline(always)]
+unsafe fn sort(keys: *mut u64, places: *mut u32, slots: usize) {
+    let mut size = 2;
+    while size <= slots {
+        let mut distance = size / 2;
+        while distance > 0 {
+            let mut pair = thread::thread_idx_x() as usize;
+            while pair < slots / 2 {
+                let a = pair / distance * 2 * distance + pair % distance;
+                let b = a + distance;
+                let is_falling = a & size == 0;
+                // SAFETY: both are below `slots`, and of this thread until the barrier.
+                unsafe {
+                    let (a_key, b_key) = (keys.add(a).read(), keys.add(b).read());
+                    let (a_place, b_place) = (places.add(a).read(), places.add(b).read());
+                    let is_before = a_key > b_key || (a_key == b_key && a_place < b_place);
+                    if is_before != is_falling {
+                        keys.add(a).write(b_key);
+                        keys.add(b).write(a_key);
+                        places.add(a).write(b_place);
+                        places.add(b).write(a_place);
+                    }
+                }
+                pair += BLOCK as usize;
+            }
+            thread::sync_threads();
+            distance /= 2;
+        }
+        size *= 2;
+    }
+}
+
+/// eˣ, of f64 too in f32: weights have no more bits.
+#[inline(always)]
+fn exponential(x: f32) -> f32 {
+    x.exp()
+}
+
+/// The weight of a probability of 1 relative to the greatest: probabilities are whole multiples of its inverse.
+const WHOLE: f32 = (1u64 << 40) as f32;
+
+/// Draws a column of each row of `logits`: with the probability exp(logit / temperature), of the `top_k` greatest if that is not
+/// 0, and of these of the most probable ones that have `top_p` of the probability if that is below 1. Elements equal to the
+/// least that counts all count. A column is drawn with the number of subsequence `row` of the seed at `offset`, or
+/// `base[1] + offset` of seed `base[0]`. A row that has no number above -∞, or NaN or +∞, gets `u64::MAX`.
+///
+/// # Safety
+///
+/// The launch is one-dimensional, of blocks of [`BLOCK`] threads. Rows have 1 to [`MAX_VOCABULARY`] elements; `out` has one for
+/// each row; `scale`, the inverse of the temperature, is positive and finite; `top_p` is above 0.
+#[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 1), bytes = logits.bytes())]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
+pub unsafe fn sample<T: Ordered + Float>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    logits: Slice2<T>,
+    scale: f32,
+    top_k: u32,
+    top_p: f64,
+    out: *mut u64,
+) {
+    let (seed, offset) = match base {
+        [seed, first, ..] => (*seed, first.wrapping_add(offset)),
+        _ => (seed, offset),
+    };
+    let (width, own) = (logits.width(), thread::thread_idx_x() as usize);
+    let mut row = thread::block_idx_x() as usize;
+    while row < logits.height() {
+        let source = logits.as_ptr().wrapping_add(row * logits.pitch());
+        // SAFETY: callers pass columns of the row.
+        let at = |i: usize| unsafe { source.add(i).read() };
+        let mut most = T::MAX_IDENTITY;
+        let mut i = own;
+        while i < width {
+            most = most.max_propagate(at(i));
+            i += BLOCK as usize;
+        }
+        let most = block::reduce(most.to_acc(), Scalar::max_propagate);
+        let scale: T::Accumulator = scale.cast();
+        // 0 for NaN.
+        let weight = |value: T| (exponential(((value.to_acc() - most) * scale).cast()) * WHOLE) as u64;
+        let mut threshold = 0;
+        if top_k > 0 && (top_k as usize) < width {
+            threshold = select(width, T::KEY_BITS, top_k as u64, |i| (at(i).key(), 1)).threshold;
+        }
+        let kept = |i: usize, threshold: u64| {
+            let value = at(i);
+            if value.key() >= threshold { weight(value) } else { 0 }
+        };
+        let mut sum = 0;
+        let mut i = own;
+        while i < width {
+            sum += kept(i, threshold);
+            i += BLOCK as usize;
+        }
+        let mut total = block::reduce(sum, |a: u64, b| a + b);
+        if total > 0 && top_p < 1.0 {
+            let want = ((total as f64 * top_p) as u64).clamp(1, total);
+            let of_key = |i: usize| (at(i).key(), kept(i, threshold));
+            let least = select(width, T::KEY_BITS, want, of_key);
+            threshold = least.threshold;
+            total = want - least.rest + least.equal;
+        }
+        let [low, high, ..] = Philox::new(seed, row as u64, offset).next4();
+        let word = low as u64 | (high as u64) << 32;
+        // Uniform below the total.
+        let target = ((word as u128 * total as u128) >> 64) as u64;
+        // The column in which the sum of weights from the first on exceeds the target. Each thread has neighbouring columns.
+        let columns = width.div_ceil(BLOCK as usize);
+        let (first, end) = ((own * columns).min(width), ((own + 1) * columns).min(width));
+        let mut sum = 0;
+        for i in first..end {
+            sum += kept(i, threshold);
+        }
+        let mut before = block::exclusive_scan(sum, 0u64, |a, b| a + b);
+        if before <= target && target - before < sum {
+            for i in first..end {
+                let weight = kept(i, threshold);
+                if target - before < weight {
+                    // SAFETY: the row's element, which one thread writes.
+                    unsafe { out.add(row).write(i as u64) };
+                    break;
+                }
+                before += weight;
+            }
+        }
+        if total == 0 && own == 0 {
+            // SAFETY: as above.
+            unsafe { out.add(row).write(u64::MAX) };
+        }
+        row += thread::grid_dim_x() as usize;
+    }
+}

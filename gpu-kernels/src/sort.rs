@@ -1,0 +1,511 @@
+//! Radix sorts: of keys, of pairs of key and value, and of segments.
+//!
+//! A stable sort by digits of eight bits, from the lowest on. [`radix_histogram()`] counts all digits in one read of the keys;
+//! [`radix_starts()`] makes places of the counts; then a pass for each digit reads and writes every pair once: "Onesweep: A
+//! Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022). A block ranks the digits of its tile,
+//! brings the tile into their order in shared memory, and writes it in runs of one digit. Where a run goes depends on the tiles
+//! before, which is found by look-back, digit by digit.
+//!
+//! Keys are unsigned integers, taken in the order that [`Twist`] makes of them, and stay as they are. There are 2³² − 1 at
+//! most.
+
+use gpu_std::atomic::{Atomic, Ordering, scope};
+use gpu_std::look_back::TileQueue;
+use gpu_std::prelude::*;
+use gpu_std::radix;
+use gpu_std::vectorized::{each, opaque};
+
+use crate::queue::queue;
+use crate::twist::{Bits, Twist};
+
+/// Values of a digit.
+pub const DIGITS: usize = 256;
+/// Bits of a digit.
+pub const DIGIT_BITS: u32 = 8;
+/// Threads of a block of every kernel here but [`radix_starts()`].
+pub const THREADS: usize = 384;
+const WARPS: usize = THREADS / 32;
+/// Bytes of the keys or of the values of a tile in one thread.
+const ITEM_BYTES: usize = 72;
+/// The most digits of a key.
+const MOST_PLACES: usize = 8;
+
+/// Pairs of a tile, of keys and values of which the larger have `bytes`, 4 or 8.
+pub const fn tile_len(bytes: usize) -> usize {
+    THREADS * ITEM_BYTES / bytes
+}
+
+/// Words of the workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
+pub const fn workspace_len(len: usize, bytes: usize) -> usize {
+    gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(bytes)) * DIGITS
+}
+
+/// Adds to `counts` how often each value of each digit occurs: those of the lowest digit first, as many digits as `counts`
+/// has room for.
+#[kernel(types(K = u32, u64), block(384), bytes = keys.bytes())]
+pub fn radix_histogram<K: Bits>(
+    negative: K,
+    always: K,
+    keys: &[K],
+    mut local: Shared<[[Atomic<u32, scope::Block>; 256]; 8]>,
+    counts: &[Atomic<u32>],
+) {
+    const ITEMS: usize = 8;
+    let twist = Twist { negative, always };
+    let places = counts.len() / DIGITS;
+    let places = if places < MOST_PLACES { places } else { MOST_PLACES };
+    let local = local.zeroed();
+    let add = |key: K| {
+        let key = key.twist(twist);
+        for (place, counters) in local.iter().enumerate().take(places) {
+            counters[key.digit(place as u32 * DIGIT_BITS) as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let tile = THREADS * ITEMS;
+    let mut first = block::linear_index() * tile + thread::linear_in_block() as usize;
+    while first < keys.len() {
+        let mut items = [None; ITEMS];
+        each::<ITEMS>(|item| items[item] = keys.get(first + item * THREADS).copied());
+        each::<ITEMS>(|item| {
+            if let Some(key) = items[item] {
+                add(key);
+            }
+        });
+        first += thread::grid_dim_x() as usize * tile;
+    }
+    thread::sync_threads();
+    let mut counter = thread::linear_in_block() as usize;
+    while counter < places * DIGITS {
+        let count = local[counter / DIGITS][counter % DIGITS].load(Ordering::Relaxed);
+        if count > 0 {
+            counts[counter].fetch_add(count, Ordering::Relaxed);
+        }
+        counter += THREADS;
+    }
+}
+
+/// Makes of the counts of each digit the number of keys with a lower one. A block for each digit.
+#[kernel(block(256))]
+pub fn radix_starts(mut counts: DisjointMut<u32>) {
+    let own = thread::unique_index();
+    let count = counts.get_mut(own).map_or(0, |count| *count);
+    let start = block::exclusive_scan(count, 0, |a, b| a + b);
+    if let Some(count) = counts.get_mut(own) {
+        *count = start;
+    }
+}
+
+/// What a pass reads and writes.
+#[derive(Clone, Copy)]
+struct Pairs<K, V> {
+    keys: *const K,
+    /// Of as many elements as there are keys, or null.
+    values: *const V,
+    keys_out: *mut K,
+    values_out: *mut V,
+    len: usize,
+}
+
+/// Shared memory of a tile: items, and for each digit where its run goes.
+#[derive(Clone, Copy)]
+struct Stage {
+    items: *mut u8,
+    offsets: *mut u32,
+}
+
+impl Stage {
+    #[inline(always)]
+    #[track_caller]
+    fn new() -> Self {
+        Self {
+            items: shared_array![u128; THREADS * ITEM_BYTES / 16].cast(),
+            offsets: shared_array![u32; DIGITS],
+        }
+    }
+}
+
+type Counters<'a> = Shared<'a, [[Atomic<u32, scope::Block>; DIGITS]; WARPS]>;
+
+/// Writes each thread's items to their ranks in the stage, and reads those in striped order.
+///
+/// # Safety
+///
+/// All threads of the block call it, and none uses the stage's items any more. The ranks are the numbers below the tile's
+/// length, of which each is of one item.
+#[inline(always)]
+#[track_caller]
+unsafe fn exchange<T: Copy, const ITEMS: usize>(
+    stage: Stage,
+    items: [T; ITEMS],
+    ranks: [u32; ITEMS],
+) -> [T; ITEMS] {
+    let own = thread::linear_in_block() as usize;
+    let stage: *mut T = stage.items.cast();
+    let mut sorted = items;
+    // SAFETY: by this function's contract; a tile's items have the stage's bytes at most.
+    unsafe {
+        each::<ITEMS>(|item| stage.add(ranks[item] as usize).write(items[item]));
+        thread::sync_threads();
+        each::<ITEMS>(|item| sorted[item] = stage.add(own + item * THREADS).read());
+    }
+    sorted
+}
+
+/// One pass of the sort, by the digit that begins at bit `shift`.
+///
+/// # Safety
+///
+/// The arrays are valid for their elements and do not overlap; `starts` has the number of keys with a lower digit for each;
+/// `workspace` is as [`TileQueue::new`] requires, and has the words of [`workspace_len`].
+#[inline(always)]
+#[track_caller]
+unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
+    (twist, shift): (Twist<K>, u32),
+    pairs: Pairs<K, V>,
+    starts: &[u32],
+    workspace: (*const u64, usize),
+    counters: &mut Counters<'_>,
+) {
+    let Pairs { keys, values, keys_out, values_out, len } = pairs;
+    let own = thread::linear_in_block() as usize;
+    let stage = Stage::new();
+    let tile_len = THREADS * ITEMS;
+    // SAFETY: by this function's contract.
+    let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
+    while let Some(tile) = queue.next() {
+        let first = tile * tile_len;
+        let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
+        // Beyond the last key: the greatest digit, so that nothing comes after them.
+        let (mut items, mut digits) = ([K::MOST; ITEMS], [DIGITS as u32 - 1; ITEMS]);
+        each::<ITEMS>(|item| {
+            let place = radix::place::<ITEMS>(item);
+            if place < rest as usize {
+                // SAFETY: just checked.
+                items[item] = unsafe { keys.add(first + place).read() };
+            }
+        });
+        each::<ITEMS>(|item| {
+            if radix::place::<ITEMS>(item) < rest as usize {
+                digits[item] = items[item].twist(twist).digit(shift);
+            }
+        });
+        let beyond = if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
+        let words = queue.words();
+        let publish = |count: u32, is_prefix: bool| {
+            let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
+            // SAFETY: the workspace has a word for each digit of each tile.
+            unsafe { words.get_unchecked(tile * DIGITS + own) }.store(tag | count as u64, Ordering::Relaxed);
+        };
+        let ranked = radix::rank_with::<ITEMS, DIGITS, WARPS>(digits, counters, |count| {
+            if own < DIGITS {
+                publish(count - beyond, tile == 0);
+            }
+        });
+        // SAFETY: the ranks are those of the tile, whose items nothing uses any more since the last barrier of `rank_with`.
+        let sorted = unsafe { exchange(stage, items, ranked.ranks) };
+
+        if own < DIGITS {
+            let mut before = 0;
+            if tile > 0 {
+                // SAFETY: the workspace has a word for each digit of each tile.
+                before = unsafe { look_back(&queue, tile, own) };
+                publish(before + ranked.count - beyond, true);
+            }
+            let start = starts.get(own).copied().unwrap_or(0);
+            // SAFETY: a digit of one thread.
+            unsafe { stage.offsets.add(own).write((start + before).wrapping_sub(ranked.start)) };
+        }
+        queue.prefetch();
+        // Also until all have read the stage.
+        thread::sync_threads();
+        let mut places = [0_u32; ITEMS];
+        each::<ITEMS>(|item| {
+            let rank = (own + item * THREADS) as u32;
+            let digit = sorted[item].twist(twist).digit(shift);
+            // SAFETY: written before the barrier.
+            places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
+            if rank < rest {
+                // SAFETY: the places of all tiles together are the numbers below the length, each of one key.
+                unsafe { keys_out.add(places[item] as usize).write(sorted[item]) };
+            }
+        });
+        if !values.is_null() {
+            let mut items = [V::ZERO; ITEMS];
+            each::<ITEMS>(|item| {
+                let place = radix::place::<ITEMS>(item);
+                if place < rest as usize {
+                    // SAFETY: just checked.
+                    items[item] = unsafe { values.add(first + place).read() };
+                }
+            });
+            // SAFETY: as for the keys, which all have read before the last barrier.
+            let sorted = unsafe { exchange(stage, items, ranked.ranks) };
+            each::<ITEMS>(|item| {
+                if ((own + item * THREADS) as u32) < rest {
+                    // SAFETY: as for the key.
+                    unsafe { values_out.add(places[item] as usize).write(sorted[item]) };
+                }
+            });
+        }
+    }
+}
+
+/// How many keys of the tiles before `tile` have the digit.
+///
+/// # Safety
+///
+/// The workspace has a word for each digit of each tile, up to `tile`, which is not the first.
+#[inline(always)]
+unsafe fn look_back(queue: &TileQueue<'_>, tile: usize, digit: usize) -> u32 {
+    let words = queue.words();
+    let mut before = 0_u32;
+    let mut tile = tile - 1;
+    loop {
+        // SAFETY: by this function's contract; the first tile publishes nothing but a prefix.
+        let word = unsafe { words.get_unchecked(tile * DIGITS + digit) }.load(Ordering::Relaxed);
+        if word >> 33 != queue.tag() as u64 {
+            continue;
+        }
+        before = before.wrapping_add(word as u32);
+        if word >> 32 & 1 == 1 {
+            return before;
+        }
+        tile = tile.wrapping_sub(1);
+    }
+}
+
+macro_rules! by_items {
+    ($bytes:expr, $items:ident => $body:expr) => {
+        match const { $bytes } {
+            4 => {
+                const $items: usize = ITEM_BYTES / 4;
+                $body
+            }
+            _ => {
+                const $items: usize = ITEM_BYTES / 8;
+                $body
+            }
+        }
+    };
+}
+
+/// A pass over keys alone, by the digit that begins at bit `shift`.
+///
+/// # Safety
+///
+/// `keys_out` is valid for as many elements as `keys` has, less than 2³², and used by nothing else; `starts` is what
+/// [`radix_starts()`] makes of the counts of that digit; `workspace` points to `workspace_len` words that are as
+/// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has its 384 threads.
+#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
+pub unsafe fn radix_pass<K: Bits>(
+    negative: K,
+    always: K,
+    shift: u32,
+    keys: &[K],
+    starts: &[u32],
+    workspace: *mut u64,
+    workspace_len: usize,
+    mut counters: Shared<[[Atomic<u32, scope::Block>; 256]; 12]>,
+    keys_out: *mut K,
+) {
+    let (values, values_out) = (core::ptr::null::<u32>(), core::ptr::null_mut());
+    let pairs = Pairs { keys: keys.as_ptr(), values, keys_out, values_out, len: keys.len() };
+    let workspace = (workspace.cast_const(), workspace_len);
+    by_items!(size_of::<K>(), ITEMS => {
+        // SAFETY: by this function's contract.
+        unsafe { pass::<K, u32, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
+    })
+}
+
+/// A pass over pairs of key and value, by the digit of the key that begins at bit `shift`.
+///
+/// # Safety
+///
+/// As [`radix_pass()`]; `values` and `values_out` are as long as `keys`.
+#[kernel(
+    types(K = u32, u64; V = u32, u64),
+    block(384),
+    launch_bounds(384, 1),
+    bytes = 2 * keys.bytes() + 2 * values.bytes()
+)]
+pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
+    negative: K,
+    always: K,
+    shift: u32,
+    keys: &[K],
+    values: &[V],
+    starts: &[u32],
+    workspace: *mut u64,
+    workspace_len: usize,
+    mut counters: Shared<[[Atomic<u32, scope::Block>; 256]; 12]>,
+    keys_out: *mut K,
+    values_out: *mut V,
+) {
+    let pairs = Pairs { keys: keys.as_ptr(), values: values.as_ptr(), keys_out, values_out, len: keys.len() };
+    let workspace = (workspace.cast_const(), workspace_len);
+    by_items!(if size_of::<K>() > size_of::<V>() { size_of::<K>() } else { size_of::<V>() }, ITEMS => {
+        // SAFETY: by this function's contract.
+        unsafe { pass::<K, V, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
+    })
+}
+
+/// Sorts each segment of the keys: from `offsets[i]` on, below `offsets[i + 1]`. Ends beyond the keys are cut there, and a
+/// segment that begins after its end is none. A block sorts a segment: in shared memory if it is not longer than a tile, by passes
+/// over `spare` and `keys_out` otherwise.
+///
+/// # Safety
+///
+/// `keys_out` and `spare` are valid for as many elements as `keys` has, less than 2³², and used by nothing else. The segments do not
+/// overlap. The block has its 384 threads.
+#[kernel(types(K = u32, u64), block(384), bytes = 2 * keys.bytes())]
+pub unsafe fn sort_segments<K: Bits>(
+    negative: K,
+    always: K,
+    keys: &[K],
+    offsets: &[u64],
+    mut counters: Shared<[[Atomic<u32, scope::Block>; 256]; 12]>,
+    spare: *mut K,
+    keys_out: *mut K,
+) {
+    let segments = offsets.len().saturating_sub(1);
+    let twist = Twist { negative, always };
+    for segment in block::stride(segments) {
+        let clamp = |offset: u64| if offset < keys.len() as u64 { offset as usize } else { keys.len() };
+        let start = clamp(offsets[segment.get()]);
+        let end = clamp(offsets[segment.get() + 1]);
+        if start >= end {
+            continue;
+        }
+        by_items!(8, ITEMS => {
+            // SAFETY: the segment lies within the arrays, and is of one block.
+            unsafe {
+                let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
+                sort_segment::<K, ITEMS>(twist, (keys, end - start), spare, out, &mut counters);
+            }
+        })
+    }
+}
+
+/// Sorts `keys` to `out`, by way of `spare` if there are more than a tile's.
+///
+/// # Safety
+///
+/// All are valid for `len` elements, and of this block alone.
+#[inline(always)]
+#[track_caller]
+unsafe fn sort_segment<K: Bits, const ITEMS: usize>(
+    twist: Twist<K>,
+    (keys, len): (*const K, usize),
+    spare: *mut K,
+    out: *mut K,
+    counters: &mut Counters<'_>,
+) {
+    let stage = Stage::new();
+    let own = thread::linear_in_block() as usize;
+    let tile_len = THREADS * ITEMS;
+    // The compiler would unroll the passes.
+    let places = opaque(size_of::<K>()) as u32;
+    // Before the stage is written again, all threads have read what the segment before left there.
+    thread::sync_threads();
+    if len <= tile_len {
+        // Twisted, so that those beyond the last key are the greatest.
+        let mut items = [K::MOST; ITEMS];
+        each::<ITEMS>(|item| {
+            let place = radix::place::<ITEMS>(item);
+            if place < len {
+                // SAFETY: just checked.
+                items[item] = unsafe { keys.add(place).read() }.twist(twist);
+            }
+        });
+        let mut place = 0;
+        while place < places {
+            let mut digits = [0_u32; ITEMS];
+            each::<ITEMS>(|item| digits[item] = items[item].digit(place * DIGIT_BITS));
+            let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
+            let staged: *mut K = stage.items.cast();
+            // SAFETY: the ranks are those of the tile's items; all have read the stage before the barriers of `rank`.
+            unsafe {
+                each::<ITEMS>(|item| staged.add(ranked.ranks[item] as usize).write(items[item]));
+                thread::sync_threads();
+                each::<ITEMS>(|item| items[item] = staged.add(radix::place::<ITEMS>(item)).read());
+            }
+            place += 1;
+        }
+        each::<ITEMS>(|item| {
+            let place = radix::place::<ITEMS>(item);
+            if place < len {
+                // SAFETY: just checked; the segment is this block's.
+                unsafe { out.add(place).write(items[item].untwist(twist)) };
+            }
+        });
+        return;
+    }
+    let mut place = 0;
+    while place < places {
+        // The number of passes is even, so the last one writes to `out`.
+        let from = match place {
+            0 => keys,
+            _ if place % 2 == 0 => out.cast_const(),
+            _ => spare.cast_const(),
+        };
+        let to = if place % 2 == 0 { spare } else { out };
+        let shift = place * DIGIT_BITS;
+        // How many keys have each digit: rows of counters of the warps.
+        let mut count = 0;
+        {
+            let counters = counters.zeroed();
+            let mut i = own;
+            while i < len {
+                // SAFETY: in range, and written before the barrier at the end of the last pass.
+                let digit = unsafe { from.add(i).read() }.twist(twist).digit(shift);
+                counters[own / 32][digit as usize].fetch_add(1, Ordering::Relaxed);
+                i += THREADS;
+            }
+            thread::sync_threads();
+            if own < DIGITS {
+                for counters in counters {
+                    count += counters[own].load(Ordering::Relaxed);
+                }
+            }
+        }
+        // Where the next key with the digit goes, in thread d.
+        let mut next = block::exclusive_scan(count, 0, |a, b| a + b);
+        let mut first = 0;
+        while first < len {
+            let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
+            let (mut items, mut digits) = ([K::MOST; ITEMS], [DIGITS as u32 - 1; ITEMS]);
+            each::<ITEMS>(|item| {
+                let place = radix::place::<ITEMS>(item);
+                if place < rest as usize {
+                    // SAFETY: in range, and written before the barrier at the end of the last pass.
+                    items[item] = unsafe { from.add(first + place).read() };
+                    digits[item] = items[item].twist(twist).digit(shift);
+                }
+            });
+            let ranked = radix::rank::<ITEMS, DIGITS, WARPS>(digits, counters);
+            // SAFETY: as in `pass`.
+            let sorted = unsafe { exchange(stage, items, ranked.ranks) };
+            if own < DIGITS {
+                // SAFETY: a digit of one thread, which none reads since the barriers of `rank`.
+                unsafe { stage.offsets.add(own).write(next.wrapping_sub(ranked.start)) };
+                next += ranked.count - if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
+            }
+            thread::sync_threads();
+            each::<ITEMS>(|item| {
+                let rank = (own + item * THREADS) as u32;
+                let digit = sorted[item].twist(twist).digit(shift);
+                if rank < rest {
+                    // SAFETY: written before the barrier; the places are those of this segment's keys, each of one.
+                    unsafe {
+                        let place = stage.offsets.add(digit as usize).read().wrapping_add(rank);
+                        to.add(place as usize).write(sorted[item]);
+                    }
+                }
+            });
+            first += tile_len;
+        }
+        // What this pass wrote the next one reads, in other threads.
+        thread::sync_threads();
+        place += 1;
+    }
+}

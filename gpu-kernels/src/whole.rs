@@ -1,0 +1,200 @@
+//! Reductions of whole arrays beside those of one operator: of two arrays, with a predicate, and in several steps. One launch
+//! each, with the same bits in every run.
+//!
+//! Blocks take parts of the array as of one row (see [`axis_reduce`](crate::axis_reduce)), and share its workspace.
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+use gpu_std::thread;
+
+use crate::axis_reduce::{is_last, shared_result};
+use crate::norm::Moments;
+use crate::reduce::Summable;
+use crate::teams::{Cut, Team, each, lanes, lanewise, load, stream, with_lanes};
+
+/// What a launch passes besides the arrays.
+#[derive(Clone, Copy)]
+struct Launch {
+    workspace: *mut u64,
+    /// Blocks of the launch.
+    parts: u32,
+    /// Whether the arrays reach a multiple of 16 bytes at the same element.
+    has_vectors: bool,
+}
+
+/// Reduces `K` arrays of `len` elements; `Some` in one thread of the launch, which has the result.
+///
+/// # Safety
+///
+/// That of [`dot()`].
+#[inline(always)]
+unsafe fn whole<T: Copy, P: KernelType, const K: usize, const N: usize>(
+    arrays: [*const T; K],
+    len: usize,
+    launch: Launch,
+    none: P,
+    fold: impl Fn(P, [T; K]) -> P,
+    combine: impl Fn(P, P) -> P,
+) -> Option<P> {
+    let Launch { workspace, parts, has_vectors } = launch;
+    let mut team = Team::in_block(thread::block_dim_x());
+    let part = thread::block_idx_x() as usize;
+    let of_thread = (part * team.size + team.rank, parts as usize * team.size);
+    let cut = Cut::new::<T, N>(arrays[0], len, has_vectors);
+    let mut partial = none;
+    stream::<_, [[T; N]; K], [T; K], 4, N>(
+        &cut,
+        of_thread,
+        &mut partial,
+        // SAFETY: `stream` passes places of whole vectors and of single elements within the arrays.
+        |place| lanewise(|k| unsafe { load(arrays[k].add(place)) }),
+        |partial, _, vectors| each::<N>(|lane| *partial = fold(*partial, lanewise(|k| vectors[k][lane]))),
+        // SAFETY: as above.
+        |place| lanewise(|k| unsafe { arrays[k].add(place).read() }),
+        |partial, _, values| *partial = fold(*partial, values),
+    );
+    let mut total = team.combine(partial, &combine);
+    if parts > 1 {
+        // SAFETY: the workspace has a counter, and a place for each part.
+        let (finished, partials) = unsafe { shared_result::<P>(workspace, 0) };
+        if team.rank == 0 {
+            // SAFETY: the block's own place.
+            unsafe { partials.add(part).write(total) };
+        }
+        if !is_last(finished, parts) {
+            return None;
+        }
+        total = none;
+        let mut i = team.rank;
+        while i < parts as usize {
+            // SAFETY: all blocks have written theirs.
+            total = combine(total, unsafe { partials.add(i).read() });
+            i += team.size;
+        }
+        total = team.combine(total, &combine);
+    }
+    (team.rank == 0).then_some(total)
+}
+
+/// Writes the sum of `x[i]` times `y[i]` to `out`.
+///
+/// # Safety
+///
+/// The launch is one-dimensional, of `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more than one of them
+/// `workspace` is as the module [`axis_reduce`](crate::axis_reduce) says, for as many partial results of 32 bytes. With
+/// `has_vectors` of 1 the addresses of the arrays are the same modulo 16 bytes. `out` is valid for one value, and nothing else
+/// uses it and the workspace until the launch ends.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i32, u32, u64),
+    launch_bounds(256, 2),
+    bytes = x.bytes() + y.bytes()
+)]
+pub unsafe fn dot<T: Summable>(
+    x: &[T],
+    y: &[T],
+    out: *mut T::Wide,
+    workspace: *mut u64,
+    parts: u32,
+    has_vectors: u32,
+) {
+    let launch = Launch { workspace, parts, has_vectors: has_vectors != 0 };
+    let (arrays, len) = ([x.as_ptr(), y.as_ptr()], x.len().min(y.len()));
+    let add = |a: T::Wide, b: T::Wide| a.wrapping_add(b);
+    let fold = |sum: T::Wide, [x, y]: [T; 2]| add(sum, x.widen().wrapping_mul(y.widen()));
+    // SAFETY: by this function's contract.
+    with_lanes!(lanes::<T>(16), N => unsafe {
+        if let Some(total) = whole::<T, _, 2, N>(arrays, len, launch, T::Wide::ZERO, fold, add) {
+            out.write(total);
+        }
+    })
+}
+
+/// Writes to `out` how many elements of `x` are equal to `value` (with `predicate` of 0), not 0 (1), NaN (2). Integers that
+/// have a sign have the instance for those of their size without one.
+///
+/// # Safety
+///
+/// As for [`dot()`].
+#[kernel(
+    types(T = f32, f64, f16, bf16, u8, u16, u32, u64),
+    launch_bounds(256, 2),
+    bytes = x.bytes()
+)]
+#[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
+pub unsafe fn count_if<T: Scalar>(
+    x: &[T],
+    predicate: u32,
+    value: T,
+    out: *mut u64,
+    workspace: *mut u64,
+    parts: u32,
+) {
+    let launch = Launch { workspace, parts, has_vectors: true };
+    let counts = |x: T| match predicate {
+        0 => x == value,
+        1 => x != T::ZERO,
+        _ => x != x,
+    };
+    let fold = |count: u64, [x]: [T; 1]| count + counts(x) as u64;
+    // SAFETY: by this function's contract.
+    with_lanes!(lanes::<T>(16), N => unsafe {
+        if let Some(total) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, 0, fold, |a, b| a + b) {
+            out.write(total);
+        }
+    })
+}
+
+/// Writes the sum of magnitudes of `x` to `out`, or with `is_root` of 1 the root of the sum of squares.
+///
+/// # Safety
+///
+/// As for [`dot()`].
+#[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
+pub unsafe fn vector_norm<T: Float>(
+    x: &[T],
+    is_root: u32,
+    out: *mut T::Accumulator,
+    workspace: *mut u64,
+    parts: u32,
+) {
+    let launch = Launch { workspace, parts, has_vectors: true };
+    let fold = |sum: T::Accumulator, [x]: [T; 1]| {
+        let x = x.to_acc();
+        if is_root != 0 { x.mul_add(x, sum) } else { sum + x.abs() }
+    };
+    // SAFETY: by this function's contract.
+    with_lanes!(lanes::<T>(16), N => unsafe {
+        let none = T::Accumulator::ZERO;
+        if let Some(sum) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, fold, |a, b| a + b) {
+            out.write(if is_root != 0 { sum.sqrt() } else { sum });
+        }
+    })
+}
+
+/// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements less
+/// `correction`; NaN if that is not positive. By Welford's method, the parts joined as by Chan, Golub and LeVeque.
+///
+/// # Safety
+///
+/// As for [`dot()`].
+#[kernel(types(T = f32, f64, f16, bf16), launch_bounds(256, 2), bytes = x.bytes())]
+pub unsafe fn variance<T: Float>(
+    x: &[T],
+    correction: u64,
+    out: *mut T::Accumulator,
+    workspace: *mut u64,
+    parts: u32,
+) {
+    let launch = Launch { workspace, parts, has_vectors: true };
+    let fold = |moments: [T::Accumulator; 3], [x]: [T; 1]| Moments::add(moments, x.to_acc());
+    // SAFETY: by this function's contract.
+    with_lanes!(lanes::<T>(16), N => unsafe {
+        let none = Moments::none();
+        let join = Moments::join;
+        if let Some([_, _, squares]) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, fold, join) {
+            let freedom = x.len() as f64 - correction as f64;
+            let freedom = if freedom > 0.0 { freedom } else { f64::NAN };
+            out.write((squares.cast::<f64>() / freedom).cast());
+        }
+    })
+}

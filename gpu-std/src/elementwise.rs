@@ -1,0 +1,160 @@
+//! Elementwise kernels: `out[i] = f(x[i], y[i], …)`.
+//!
+//! [`#[elementwise]`](macro@crate::elementwise) makes a function of elements such a kernel, in one line. [`map`] is what
+//! its kernels consist of, for kernels that do more. The bulk goes through vectors when all arrays reach an aligned
+//! address at the same element; otherwise through single elements.
+
+use crate::vectorized::{
+    Split, aligned, for_each, in_first_row, lanes_of, lanewise, load, store, with_lanes,
+};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use crate::family::Elementwise;
+
+/// The arrays that [`map`] reads: a tuple of up to four pointers.
+///
+/// # Safety
+///
+/// `element` and `vector` read within the elements that they are given alone.
+pub unsafe trait Sources: Copy {
+    /// An element of each.
+    type Element: Copy;
+    /// `N` elements of each.
+    type Vector<const N: usize>: Copy;
+    /// Bytes of the largest element.
+    const LARGEST: usize;
+
+    /// Whether all are aligned to vectors of `N` elements from element `first` on.
+    fn aligned<const N: usize>(self, first: usize) -> bool;
+
+    /// Element `i` of each.
+    ///
+    /// # Safety
+    ///
+    /// It is valid to read.
+    unsafe fn element(self, i: usize) -> Self::Element;
+
+    /// Elements `i` to `i + N` of each, read at once.
+    ///
+    /// # Safety
+    ///
+    /// They are valid to read, and aligned to their size together.
+    unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N>;
+
+    /// One lane of a vector.
+    fn lane<const N: usize>(vector: &Self::Vector<N>, lane: usize) -> Self::Element;
+}
+
+macro_rules! sources {
+    ($($name:ident $index:tt),*) => {
+        // SAFETY: each reads the element or the vector there.
+        unsafe impl<$($name: Copy),*> Sources for ($(*const $name,)*) {
+            type Element = ($($name,)*);
+            type Vector<const N: usize> = ($([$name; N],)*);
+            const LARGEST: usize = {
+                #[allow(unused_mut)]
+                let mut largest = 1;
+                $(if size_of::<$name>() > largest {
+                    largest = size_of::<$name>();
+                })*
+                largest
+            };
+
+            #[inline(always)]
+            #[allow(unused_variables)]
+            fn aligned<const N: usize>(self, first: usize) -> bool {
+                true $(&& aligned::<$name, N>(self.$index.wrapping_add(first)))*
+            }
+            #[inline(always)]
+            #[allow(unused_variables, unused_unsafe, clippy::unused_unit)]
+            unsafe fn element(self, i: usize) -> Self::Element {
+                // SAFETY: by this function's contract.
+                unsafe { ($(*self.$index.add(i),)*) }
+            }
+            #[inline(always)]
+            #[allow(unused_variables, unused_unsafe, clippy::unused_unit)]
+            unsafe fn vector<const N: usize>(self, i: usize) -> Self::Vector<N> {
+                // SAFETY: by this function's contract.
+                unsafe { ($(load(self.$index.add(i)),)*) }
+            }
+            #[inline(always)]
+            #[allow(unused_variables, clippy::unused_unit)]
+            fn lane<const N: usize>(vector: &Self::Vector<N>, lane: usize) -> Self::Element {
+                ($(vector.$index[lane],)*)
+            }
+        }
+    };
+}
+sources!();
+sources!(A 0);
+sources!(A 0, B 1);
+sources!(A 0, B 1, C 2);
+sources!(A 0, B 1, C 2, D 3);
+
+/// Bytes of the largest element of the sources and of `U`.
+const fn largest<S: Sources, U>() -> usize {
+    if S::LARGEST > size_of::<U>() { S::LARGEST } else { size_of::<U>() }
+}
+
+/// `out[i] = f((a[i], b[i], …))` for `i` below `len`, by all threads of a launch together; each element is written once.
+/// Threads and blocks whose y or z is not 0 do nothing.
+///
+/// A thread has `ITEMS` accesses of `VECTOR` bytes to the array of the largest elements in flight.
+///
+/// ```
+/// use gpu_std::elementwise::map;
+/// use gpu_std::prelude::*;
+///
+/// /// `out[i] = x[i] + y[i % 2]`: more than a function of elements.
+/// ///
+/// /// # Safety
+/// ///
+/// /// As [`map`], for `x.len()` elements.
+/// #[kernel]
+/// unsafe fn add_to_both(x: &[f32], y: [f32; 2], out: *mut f32) {
+///     // SAFETY: by this function's contract.
+///     unsafe { map::<4, 16, _, _>((x.as_ptr(),), out, x.len(), |(x,)| x + y[0]) }
+/// }
+/// ```
+///
+/// # Safety
+///
+/// Every pointer is valid for `len` elements and aligned to its element; `out` may be the same pointer as a source, but no
+/// array may overlap another in any other way; all threads of the launch call it with the same arguments and constants;
+/// nothing else touches `out` until the launch ends.
+#[inline(always)]
+pub unsafe fn map<const ITEMS: usize, const VECTOR: usize, S: Sources, U: Copy>(
+    sources: S,
+    out: *mut U,
+    len: usize,
+    f: impl Fn(S::Element) -> U,
+) {
+    if !in_first_row() {
+        return;
+    }
+    with_lanes!(lanes_of(largest::<S, U>(), VECTOR), N => {
+        let split = Split::new::<U, N>(out, len);
+        if N > 1 && sources.aligned::<N>(split.head) {
+            // SAFETY: `edges` visits indices below `len` only.
+            split.edges(len, |i| unsafe { out.add(i).write(f(sources.element(i))) });
+            for_each::<S::Vector<N>, ITEMS>(
+                split.vectors,
+                // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `aligned`.
+                |i| unsafe { sources.vector(split.head + i * N) },
+                |i, value| {
+                    let values = lanewise::<U, N>(|lane| f(S::lane(&value, lane)));
+                    // SAFETY: as above, and aligned by `Split`.
+                    unsafe { store(out.add(split.head + i * N), values) }
+                },
+            );
+        } else {
+            for_each::<U, ITEMS>(
+                len,
+                // SAFETY: `for_each` visits indices below `len` only.
+                |i| f(unsafe { sources.element(i) }),
+                // SAFETY: as above.
+                |i, value| unsafe { out.add(i).write(value) },
+            );
+        }
+    })
+}

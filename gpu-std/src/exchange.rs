@@ -1,0 +1,161 @@
+//! How the threads of a block share the items of a tile: blocked or striped, and from one order to the other.
+//!
+//! A tile has `ITEMS` items for each of n threads. In *blocked* order thread t has items `t * ITEMS` to
+//! `(t + 1) * ITEMS - 1`, neighbours, as a scan or a comparison with the next item needs them. In *striped* order it has
+//! items t, t + n, t + 2n, …, so that the threads of a warp access neighbouring memory together.
+//!
+//! | | blocked | striped |
+//! | --- | --- | --- |
+//! | load | [`load_blocked`] | [`load_striped`] |
+//! | store | [`DisjointMut<T, Chunks<ITEMS>>`](crate::Chunks) | [`DisjointMut<T, Striped<ITEMS>>`](crate::Striped) |
+//! | exchange | [`blocked_to_striped`] | [`striped_to_blocked`] |
+//!
+//! ```
+//! use gpu_std::exchange::{blocked_to_striped, load_striped, striped_to_blocked};
+//! use gpu_std::prelude::*;
+//!
+//! /// The running sum within each tile of 128 * 5 items.
+//! #[kernel(block(128))]
+//! fn tile_sums(x: &[f32], mut tile: Shared<Padded<f32, 5, 128>>, mut out: DisjointMut<f32, Striped<5>>) {
+//!     let items = load_striped(x, block::linear_index() * 128 * 5, 0.0);
+//!     let mut items = striped_to_blocked(items, &mut tile);
+//!     for i in 1..5 {
+//!         items[i] += items[i - 1];
+//!     }
+//!     let below = block::exclusive_scan(items[4], 0.0, |a, b| a + b);
+//!     let items = blocked_to_striped(items.map(|item| below + item), &mut tile);
+//!     out.write(thread::unique_index(), items);
+//! }
+//! ```
+
+use crate::element::KernelType;
+use crate::shared::{Padded, Shared};
+use crate::vector::Vector;
+use crate::{block, thread};
+
+/// The calling thread's items of the tile that begins at `first`, in striped order; `default` for those past the end.
+#[inline(always)]
+pub fn load_striped<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
+    let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
+    let mut items = [default; ITEMS];
+    let mut place = first + own;
+    for item in &mut items {
+        if let Some(value) = data.get(place) {
+            *item = *value;
+        }
+        place += threads;
+    }
+    items
+}
+
+/// The calling thread's items of the tile that begins at `first`, in blocked order; `default` for those past the end.
+///
+/// In one access of up to 16 bytes after the other where the thread's first item is aligned to it, item by item
+/// elsewhere. The threads of a warp access memory apart from each other: from 16 bytes of items on
+/// [`load_striped`] and [`striped_to_blocked`] are faster.
+#[inline(always)]
+pub fn load_blocked<T: KernelType, const ITEMS: usize>(data: &[T], first: usize, default: T) -> [T; ITEMS] {
+    let start = first + thread::linear_in_block() as usize * ITEMS;
+    let vector = data.as_ptr().wrapping_add(start);
+    if ITEMS > 0
+        && start < data.len()
+        && data.len() - start >= ITEMS
+        && vector.addr().is_multiple_of(Vector::<T, ITEMS>::ALIGN)
+    {
+        // SAFETY: all items lie within the slice, and the first is aligned.
+        return unsafe { Vector::<T, ITEMS>::load(vector) }.to_array();
+    }
+    let mut items = [default; ITEMS];
+    for (item, place) in items.iter_mut().zip(start..) {
+        if let Some(value) = data.get(place) {
+            *item = *value;
+        }
+    }
+    items
+}
+
+/// The calling thread's items in striped order, of a tile whose items the threads pass in blocked order.
+///
+/// Waits as the operations of [`Shared`] do, on the block's array `tile`.
+///
+/// # Panics
+///
+/// If the block has not `THREADS` threads: require that by `#[kernel(block(…))]`.
+#[inline(always)]
+#[track_caller]
+pub fn blocked_to_striped<T: KernelType, const ITEMS: usize, const THREADS: usize>(
+    items: [T; ITEMS],
+    tile: &mut Shared<'_, Padded<T, ITEMS, THREADS>>,
+) -> [T; ITEMS] {
+    let own = own::<THREADS>();
+    let tile = write(items, tile, "blocked_to_striped");
+    let mut place = own;
+    items.map(|_| {
+        // SAFETY: `own` is below `THREADS`, so the place is below `ITEMS * THREADS`: both are within the array.
+        let item = unsafe { *tile.get_unchecked(place % ITEMS, place / ITEMS) };
+        place += THREADS;
+        item
+    })
+}
+
+/// The calling thread's items in blocked order, of a tile whose items the threads pass in striped order.
+///
+/// Waits as the operations of [`Shared`] do, on the block's array `tile`. With an odd number of items no two lanes of a
+/// warp read from one bank.
+///
+/// # Panics
+///
+/// As [`blocked_to_striped`].
+#[inline(always)]
+#[track_caller]
+pub fn striped_to_blocked<T: KernelType, const ITEMS: usize, const THREADS: usize>(
+    items: [T; ITEMS],
+    tile: &mut Shared<'_, Padded<T, ITEMS, THREADS>>,
+) -> [T; ITEMS] {
+    let own = own::<THREADS>();
+    let tile = write(items, tile, "striped_to_blocked");
+    let mut place = own * ITEMS;
+    items.map(|_| {
+        // SAFETY: as in `blocked_to_striped`.
+        let item = unsafe { *tile.get_unchecked(place / THREADS, place % THREADS) };
+        place += 1;
+        item
+    })
+}
+
+/// The thread's index in its block, which has `THREADS`.
+#[inline(always)]
+#[track_caller]
+fn own<const THREADS: usize>() -> usize {
+    assert!(
+        block::threads() as usize == THREADS,
+        "an exchange takes a block of the array's columns: #[kernel(block(…))]"
+    );
+    thread::linear_in_block() as usize
+}
+
+/// Writes the items of each thread to its column. The block has `THREADS` threads.
+#[inline(always)]
+#[track_caller]
+fn write<'a, T: KernelType, const ITEMS: usize, const THREADS: usize>(
+    items: [T; ITEMS],
+    tile: &'a mut Shared<'_, Padded<T, ITEMS, THREADS>>,
+    operation: &'static str,
+) -> &'a Padded<T, ITEMS, THREADS> {
+    const {
+        assert!(
+            size_of::<T>() == T::ELEMENT_BYTES,
+            "threads exchange items that are no arrays: take a struct"
+        )
+    };
+    let own = thread::linear_in_block() as usize;
+    // SAFETY: in a block of `THREADS` threads, element `i * THREADS + own`, which is in row i, belongs to the thread.
+    unsafe {
+        tile.write_own(operation, |array| {
+            for (row, item) in items.into_iter().enumerate() {
+                // SAFETY: the row is one of `ITEMS`, the column one of `THREADS`.
+                Padded::element(array, row, own).write(item);
+            }
+        })
+    }
+}

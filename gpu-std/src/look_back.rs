@@ -1,0 +1,373 @@
+//! Scans over all blocks of a launch, in one launch: tiles in order, and the prefix of each by decoupled look-back.
+//!
+//! A [`TileQueue`] gives each block the next tile until none is left, in any grid. A [`LookBack`] tells a block what the
+//! tiles before its own add up to, while these are still being worked on.
+//!
+//! # The same bits in every run
+//!
+//! Classic look-back (Merrill, Garland: "Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) adds the totals
+//! of as many tiles as have no prefix yet, which depends on time, and so does the rounding of a float. Here the association
+//! is fixed by the tile's index, in three levels of 32:
+//!
+//! - a *tile* publishes its total;
+//! - the last tile of a *group* of 32 adds up the 32 totals, and publishes the group's total;
+//! - the last tile of a *section* of 32 groups adds up the groups' totals, adds that to the section's own prefix, and
+//!   publishes the prefix of the next section.
+//!
+//! The prefix of a tile is section prefix + (groups before, within the section + tiles before, within the group), each sum
+//! a tree of neighbours ([`warp::reduce_first`]). One warp reads all of them at the same time, one value a lane and level.
+//! Sections wait for each other, one after the other, but that is one step for every 1024 tiles. A sum of n elements
+//! is rounded as often as pairwise summation rounds it, and once more for each section.
+//!
+//! # The workspace
+//!
+//! A slice of [`workspace_len`] atomics, zero before its first use. It is never cleared: what a launch publishes has a tag
+//! that no launch before it had. Launches on one stream can share it, whatever they scan, also in a graph that is launched
+//! many times; launches that may overlap must not. Always pass all of it: after 2³¹ launches the tags begin again, and the
+//! slice is cleared then.
+//!
+//! ```
+//! use gpu_std::atomic::Atomic;
+//! use gpu_std::look_back::{LookBack, TileQueue};
+//! use gpu_std::prelude::*;
+//!
+//! /// The running sum: one element a thread, blocks of whole warps.
+//! ///
+//! /// # Safety
+//! ///
+//! /// `workspace` is as the module requires, and `out` as long as `x`.
+//! #[kernel]
+//! unsafe fn running_sum(x: &[u32], workspace: &[Atomic<u64>], mut out: DisjointMut<u32, Unclaimed>) {
+//!     let tile_len = block::threads() as usize;
+//!     // SAFETY: this function's contract.
+//!     let mut queue = unsafe { TileQueue::new(workspace, x.len().div_ceil(tile_len)) };
+//!     // SAFETY: as above.
+//!     let look_back = unsafe { LookBack::<u32>::new(&queue) };
+//!     let (own, out) = (thread::linear_in_block() as usize, out.as_mut_ptr());
+//!     while let Some(tile) = queue.next() {
+//!         let i = tile * tile_len + own;
+//!         let sum = block::inclusive_scan(x.get(i).copied().unwrap_or(0), |a, b| a + b);
+//!         let total = block::broadcast(sum, block::threads() - 1);
+//!         let before = look_back.prefix_of_block(tile, total, |a, b| a + b).unwrap_or(0);
+//!         if i < x.len() {
+//!             // SAFETY: `out` is as long as `x`, and each tile is of one block.
+//!             unsafe { out.add(i).write(before + sum) };
+//!         }
+//!     }
+//! }
+//! # use gpu_std::disjoint::Unclaimed;
+//! ```
+
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+
+use crate::atomic::{Atomic, Ordering};
+use crate::element::KernelType;
+use crate::warp::{self, WARP_SIZE};
+use crate::{block, thread, words};
+
+/// Words of the workspace before those of the tiles: the next tile, and the tag of the launch before.
+const HEADER: usize = 16;
+/// Tiles of a group, and groups of a section.
+const LEVEL: usize = WARP_SIZE as usize;
+/// The last tag. A word has 31 bits for it.
+const LAST_TAG: u64 = (1 << 31) - 1;
+
+/// Words of 64 bits of the workspace of a [`LookBack<T>`] over `tiles` tiles, for values of `bytes` (the size of `T`).
+pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
+    let groups = tiles.div_ceil(LEVEL);
+    HEADER + bytes.div_ceil(4) * (tiles + groups + groups.div_ceil(LEVEL) + 1)
+}
+
+/// The tiles of a launch, which its blocks take one after the other, in order.
+///
+/// All threads of a block make one, once in a launch, and call [`next`](Self::next) together until it returns `None`: the
+/// last block to do so prepares the workspace for the next launch. All blocks of the grid take part, however many.
+#[derive(Debug)]
+pub struct TileQueue<'a> {
+    workspace: &'a [Atomic<u64>],
+    tiles: usize,
+    /// What this launch publishes with.
+    tag: u64,
+    /// The tile that the first thread has taken ahead.
+    ahead: Option<u64>,
+}
+
+impl<'a> TileQueue<'a> {
+    /// The `tiles` tiles of this launch.
+    ///
+    /// # Safety
+    ///
+    /// The workspace has the words of [`workspace_len`]. It was zero once, and nothing but queues of launches that have ended
+    /// has written its header since; all threads of all blocks of this launch make one queue of the same workspace and number
+    /// of tiles, and call [`next`](Self::next) until it returns `None`. Then each tile is of one block, on which unsafe code
+    /// may rely.
+    ///
+    /// # Panics
+    ///
+    /// On the emulated device, if the workspace is too small for its header.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
+        check(workspace.len() >= HEADER, "a workspace has workspace_len() words");
+        let mut queue = Self { workspace, tiles, tag: 0, ahead: None };
+        queue.tag = queue.header(1).load(Ordering::Relaxed) + 1;
+        queue
+    }
+
+    /// A word of the header.
+    #[inline(always)]
+    fn header(&self, word: usize) -> &'a Atomic<u64> {
+        // SAFETY: `new` requires at least the header.
+        unsafe { self.workspace.get_unchecked(word) }
+    }
+
+    /// The tag of this launch, from 1 to 2³¹ − 1: no other launch with the workspace had it since it was cleared. For kernels
+    /// that publish in words of their own, which begin at [`words`](Self::words).
+    #[inline(always)]
+    pub fn tag(&self) -> u32 {
+        self.tag as u32
+    }
+
+    /// The workspace without the header. Every word that a kernel writes there has the [`tag`](Self::tag) in its highest 31 bits,
+    /// or another kernel could take it for its own.
+    #[inline(always)]
+    pub fn words(&self) -> &'a [Atomic<u64>] {
+        // SAFETY: `new` requires at least the header.
+        unsafe { self.workspace.get_unchecked(HEADER..) }
+    }
+
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it. Call it when the block's current
+    /// tile needs no other tile any more: others wait for a tile from here on.
+    #[inline(always)]
+    pub fn prefetch(&mut self) {
+        if self.ahead.is_none() && thread::linear_in_block() == 0 {
+            self.ahead = Some(self.take());
+        }
+    }
+
+    /// The block's next tile; `None` when there is none left. All threads of the block get the same, and wait for each
+    /// other.
+    #[inline(always)]
+    #[track_caller]
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Option<usize> {
+        let mut tile = 0;
+        if thread::linear_in_block() == 0 {
+            tile = match self.ahead.take() {
+                Some(tile) => tile,
+                None => self.take(),
+            };
+            // Each block is refused once; the last one that is leaves the workspace to the next launch.
+            if tile == self.tiles as u64 + blocks() - 1 {
+                self.finish();
+            }
+        }
+        let tile = block::broadcast(tile, 0) as usize;
+        (tile < self.tiles).then_some(tile)
+    }
+
+    #[inline(always)]
+    fn take(&self) -> u64 {
+        self.header(0).fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn finish(&self) {
+        if self.tag == LAST_TAG {
+            for word in self.words() {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+        self.header(1).store(if self.tag == LAST_TAG { 0 } else { self.tag }, Ordering::Relaxed);
+        self.header(0).store(0, Ordering::Relaxed);
+    }
+}
+
+/// Panics on the emulated device if a condition of the caller does not hold. (On a GPU a panic, with its text, would be more code than
+/// all the rest.)
+#[inline(always)]
+#[track_caller]
+pub(crate) fn check(holds: bool, otherwise: &'static str) {
+    #[cfg(target_arch = "nvptx64")]
+    let _ = (holds, otherwise);
+    #[cfg(not(target_arch = "nvptx64"))]
+    assert!(holds, "{otherwise}");
+}
+
+/// Blocks of the launch.
+#[inline(always)]
+fn blocks() -> u64 {
+    let [x, y, z] = thread::grid_dim();
+    x as u64 * y as u64 * z as u64
+}
+
+/// Prefixes of tiles: see the module's documentation.
+#[derive(Debug, Clone, Copy)]
+pub struct LookBack<'a, T> {
+    words: &'a [Atomic<u64>],
+    tag: u64,
+    tiles: usize,
+    /// Values before those of the groups and of the sections.
+    groups: usize,
+    sections: usize,
+    _value: PhantomData<fn(T) -> T>,
+}
+
+impl<'a, T: KernelType> LookBack<'a, T> {
+    /// Words of a value: 32 bits of it in each, beside the tag.
+    const WORDS: usize = size_of::<T>().div_ceil(4);
+
+    /// Over the tiles of the queue.
+    ///
+    /// # Safety
+    ///
+    /// The queue's workspace has the words of [`workspace_len`] for values of this size and the queue's tiles.
+    ///
+    /// # Panics
+    ///
+    /// On the emulated device, if it has less.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn new(queue: &TileQueue<'a>) -> Self {
+        let tiles = queue.tiles;
+        let needed = workspace_len(size_of::<T>(), tiles);
+        check(queue.workspace.len() >= needed, "a workspace has workspace_len() words");
+        let sections = tiles + tiles.div_ceil(LEVEL);
+        Self { words: queue.words(), tag: queue.tag, tiles, groups: tiles, sections, _value: PhantomData }
+    }
+
+    /// A word of the values.
+    ///
+    /// # Safety
+    ///
+    /// It is one of a slot below the last section's, which [`workspace_len`] counts.
+    #[inline(always)]
+    unsafe fn word(&self, word: usize) -> &'a Atomic<u64> {
+        // SAFETY: the caller's promise, and that of `new`.
+        unsafe { self.words.get_unchecked(word) }
+    }
+
+    /// What the tiles before `tile` combine to, `None` of the first: for the block that took `tile` from the queue.
+    /// `total` is what the tile combines to. All threads of the block, whose size is a multiple of 32, call it with the
+    /// same values, once for each tile; they wait for each other, and all get the result.
+    #[inline(always)]
+    #[track_caller]
+    pub fn prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
+        let mut prefix = total;
+        if thread::linear_in_block() < WARP_SIZE
+            && let Some(before) = self.prefix(tile, total, combine)
+        {
+            prefix = before;
+        }
+        let prefix = block::broadcast(prefix, 0);
+        (tile > 0).then_some(prefix)
+    }
+
+    /// [`prefix_of_block`](Self::prefix_of_block) for one warp of the block alone, of which all 32 lanes call it.
+    ///
+    /// # Panics
+    ///
+    /// On the emulated device, if the queue has no such tile. On a GPU the prefixes of all tiles mean nothing then.
+    #[inline(always)]
+    #[track_caller]
+    pub fn prefix(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
+        let lane = warp::lane_id();
+        check(tile < self.tiles, "the tile is none of the queue's");
+        // All slots below follow from the tile, so none is beyond the last.
+        let tile = if tile < self.tiles { tile } else { 0 };
+        let (group, tiles_below) = (tile / LEVEL, (tile % LEVEL) as u32);
+        let (section, groups_below) = (group / LEVEL, (group % LEVEL) as u32);
+        let closes_group = tiles_below + 1 == WARP_SIZE;
+        let closes_section = closes_group && groups_below + 1 == WARP_SIZE;
+        if !closes_group {
+            self.publish(tile, total);
+        }
+
+        // What is missing of the three levels in this lane.
+        let mut of_tile = Pending::new(lane < tiles_below);
+        let mut of_group = Pending::new(lane < groups_below);
+        let mut of_section = Pending::new(lane == 0 && section > 0);
+        let mut group_total = None;
+        loop {
+            of_tile.poll(self, group * LEVEL + lane as usize);
+            of_group.poll(self, self.groups + section * LEVEL + lane as usize);
+            of_section.poll(self, self.sections + section);
+            // As soon as the group's total is known: others wait for it.
+            if closes_group && group_total.is_none() && warp::all(warp::FULL_MASK, !of_tile.is_missing) {
+                let below = warp::reduce_first(tiles_below, of_tile.value, &combine);
+                let all = combine(below, total);
+                group_total = Some(all);
+                if !closes_section {
+                    self.publish(self.groups + group, all);
+                }
+            }
+            let is_missing = of_tile.is_missing | of_group.is_missing | of_section.is_missing;
+            if !warp::any(warp::FULL_MASK, is_missing) {
+                break;
+            }
+        }
+
+        let groups = (groups_below > 0).then(|| warp::reduce_first(groups_below, of_group.value, &combine));
+        let start = (section > 0).then(|| warp::shuffle(warp::FULL_MASK, of_section.value, 0));
+        let join = |a: Option<T>, b: Option<T>| match (a, b) {
+            (Some(a), Some(b)) => Some(combine(a, b)),
+            (a, b) => a.or(b),
+        };
+        if closes_section && let Some(of_section) = join(groups, group_total) {
+            let next = join(start, Some(of_section)).unwrap_or(of_section);
+            self.publish(self.sections + section + 1, next);
+        }
+        let tiles = (tiles_below > 0).then(|| warp::reduce_first(tiles_below, of_tile.value, &combine));
+        join(start, join(groups, tiles))
+    }
+
+    /// Shows a value to the other blocks; lane 0 does.
+    #[inline(always)]
+    fn publish(&self, slot: usize, value: T) {
+        if warp::lane_id() != 0 {
+            return;
+        }
+        let mut word = slot * Self::WORDS;
+        words::map(value, |bits| {
+            // SAFETY: the slot is that of a tile of the queue, of its group, or of the section after its own.
+            unsafe { self.word(word) }.store(self.tag << 33 | bits as u64, Ordering::Relaxed);
+            word += 1;
+            bits
+        });
+    }
+}
+
+/// A value that another block publishes.
+struct Pending<T> {
+    value: T,
+    is_missing: bool,
+}
+
+impl<T: KernelType> Pending<T> {
+    #[inline(always)]
+    fn new(is_missing: bool) -> Self {
+        // SAFETY: any bytes are a value.
+        Self { value: unsafe { MaybeUninit::zeroed().assume_init() }, is_missing }
+    }
+
+    /// Reads the value, if it is missing and has been published.
+    #[inline(always)]
+    fn poll(&mut self, look_back: &LookBack<'_, T>, slot: usize) {
+        if !self.is_missing {
+            return;
+        }
+        let mut word = slot * LookBack::<T>::WORDS;
+        let mut is_published = true;
+        let value = words::map(self.value, |_| {
+            // SAFETY: the slot is that of a tile or group before one of the queue's, or of its section.
+            let tagged = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
+            word += 1;
+            is_published &= tagged >> 33 == look_back.tag;
+            tagged as u32
+        });
+        if is_published {
+            *self = Self { value, is_missing: false };
+        }
+    }
+}

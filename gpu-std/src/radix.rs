@@ -1,0 +1,153 @@
+//! Stable ranks of digits within a block: the step that radix sorts, partitions by key and bucketing have in common.
+//!
+//! The items of a tile are in *warp-striped* order: warp w has `32 * ITEMS` neighbouring items, of which lane l has items
+//! l, l + 32, l + 64, … . The rank of an item is its place when the tile is sorted by digit and items of one digit keep
+//! their order.
+//!
+//! After "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022): the lanes of a warp
+//! that have the same digit find each other by votes, and the lowest counts them all in a counter of the warp.
+//!
+//! ```
+//! use gpu_std::atomic::{Atomic, scope};
+//! use gpu_std::prelude::*;
+//! use gpu_std::radix;
+//!
+//! /// Sorts each 512 bytes by their lowest four bits.
+//! #[kernel(block(128))]
+//! unsafe fn by_nibble(
+//!     data: &[u8],
+//!     mut counters: Shared<[[Atomic<u32, scope::Block>; 16]; 4]>,
+//!     out: *mut u8,
+//! ) {
+//!     let first = block::linear_index() * 512;
+//!     let items: [u8; 4] = std::array::from_fn(|i| data[first + radix::place::<4>(i)]);
+//!     let ranked = radix::rank::<4, 16, 4>(items.map(|item| u32::from(item % 16)), &mut counters);
+//!     for (item, rank) in items.into_iter().zip(ranked.ranks) {
+//!         // SAFETY: the ranks of a block are the numbers below 512.
+//!         unsafe { out.add(first + rank as usize).write(item) };
+//!     }
+//! }
+//! ```
+
+use crate::atomic::{Atomic, Ordering, scope};
+use crate::shared::Shared;
+use crate::vectorized::each;
+use crate::warp::{self, WARP_SIZE};
+use crate::{block, thread};
+
+/// What [`rank()`] finds.
+#[derive(Debug, Clone, Copy)]
+pub struct Ranks<const ITEMS: usize> {
+    /// The place of each of the thread's items in the sorted tile.
+    pub ranks: [u32; ITEMS],
+    /// Where digit d begins in the sorted tile, in thread d; 0 in threads beyond the last digit.
+    pub start: u32,
+    /// Items of the tile with digit d, in thread d; 0 in threads beyond the last digit.
+    pub count: u32,
+}
+
+/// The place in the tile of the calling thread's item `item`, in warp-striped order.
+#[inline(always)]
+pub fn place<const ITEMS: usize>(item: usize) -> usize {
+    let thread = thread::linear_in_block();
+    let (warp, lane) = (thread / WARP_SIZE, thread % WARP_SIZE);
+    (warp * WARP_SIZE) as usize * ITEMS + item * WARP_SIZE as usize + lane as usize
+}
+
+/// Ranks the digits of the block's items, which are in warp-striped order ([`place`]). Of each digit the lowest bits
+/// count, as many as `BINS`, a power of two, has values.
+///
+/// Waits as the operations of [`Shared`] do, on the block's array `counters`, and at
+/// [`sync_threads`](crate::thread::sync_threads); a caller that writes what others read before it does so after a barrier
+/// of its own.
+///
+/// # Panics
+///
+/// If the block has not 32 threads for each of `WARPS`, or fewer threads than `BINS`: require its shape by
+/// `#[kernel(block(…))]`. Does not compile if `BINS` is no power of two from 2 on, or for more than 32 items.
+#[inline(always)]
+#[track_caller]
+pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
+    digits: [u32; ITEMS],
+    counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
+) -> Ranks<ITEMS> {
+    rank_with(digits, counters, |_| ())
+}
+
+/// [`rank()`], which calls `counted` in every thread as soon as the thread's `count` is known, for kernels that tell other
+/// blocks.
+///
+/// # Panics
+///
+/// As [`rank()`].
+#[inline(always)]
+#[track_caller]
+pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
+    digits: [u32; ITEMS],
+    counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
+    counted: impl FnOnce(u32),
+) -> Ranks<ITEMS> {
+    const { assert!(BINS.is_power_of_two() && BINS >= 2, "the number of digits is a power of two from 2 on") };
+    const { assert!(BINS <= 1 << 10, "a block that ranks digits has a thread for each value of a digit") };
+    let (own, threads) = (thread::linear_in_block(), block::threads() as usize);
+    assert!(threads == WARPS * WARP_SIZE as usize, "counters have a row for each warp of the block");
+    assert!(threads >= BINS, "a block that ranks digits has a thread for each value of a digit");
+    let counters = counters.zeroed();
+    let of_warp = &counters[(own / WARP_SIZE) as usize];
+    let lane = own % WARP_SIZE;
+    let mut ranks = [0; ITEMS];
+    each::<ITEMS>(|item| {
+        let digit = digits[item] % BINS as u32;
+        let same = match_digit::<BINS>(digit);
+        let below = same & ((1 << lane) - 1);
+        let mut before = 0;
+        if below == 0 {
+            before = of_warp[digit as usize].fetch_add(same.count_ones(), Ordering::Relaxed);
+        }
+        // The lowest lane with the digit has counted the items before. The digit is kept beside the rank in the warp, which
+        // is at most 1023, so that the digits need no registers of their own.
+        let rank = warp::shuffle(warp::FULL_MASK, before, same.trailing_zeros()) + below.count_ones();
+        ranks[item] = digit << 16 | rank;
+    });
+    thread::sync_threads();
+
+    // Thread d: the digit's items in the warps before each warp, and in all.
+    let is_digit = (own as usize) < BINS;
+    let mut count = 0;
+    if is_digit {
+        for of_warp in counters {
+            let counter = &of_warp[own as usize];
+            let here = counter.load(Ordering::Relaxed);
+            counter.store(count, Ordering::Relaxed);
+            count += here;
+        }
+    }
+    counted(count);
+    let start = block::exclusive_scan(count, 0, |a, b| a + b);
+    if is_digit {
+        for of_warp in counters {
+            let counter = &of_warp[own as usize];
+            counter.store(counter.load(Ordering::Relaxed) + start, Ordering::Relaxed);
+        }
+    }
+    thread::sync_threads();
+    each::<ITEMS>(|item| {
+        let digit = (ranks[item] >> 16) as usize % BINS;
+        ranks[item] = (ranks[item] & 0xffff) + of_warp[digit].load(Ordering::Relaxed);
+    });
+    Ranks { ranks, start: if is_digit { start } else { 0 }, count }
+}
+
+/// The lanes with the same digit below `BINS`.
+#[inline(always)]
+fn match_digit<const BINS: usize>(digit: u32) -> u32 {
+    macro_rules! by_bits {
+        ($($bits:literal)*) => {
+            match const { BINS.trailing_zeros() } {
+                $($bits => warp::match_bits::<$bits>(warp::FULL_MASK, digit),)*
+                _ => warp::match_any(warp::FULL_MASK, digit),
+            }
+        };
+    }
+    by_bits!(1 2 3 4 5 6 7 8 9 10)
+}

@@ -1,0 +1,324 @@
+//! Scans of whole arrays in one launch: what scans, scans by key and a user's own consist of.
+//!
+//! [`#[scan]`](macro@crate::scan) makes an associative operator such a kernel, in one line. [`scan_slice`] is what its
+//! kernels consist of; [`scan()`] is for kernels that do more, of several arrays.
+//!
+//! A scan reads each element once and writes each result once. A tile is `ITEMS` rows of vectors of `N` elements a
+//! thread, warp after warp: a row of a warp is 32 neighbouring vectors, so that all accesses are of whole lines. A thread
+//! adds up its vectors, the lanes of the warp scan their rows by shuffles, the warps of the block their totals in shared
+//! memory, and the blocks theirs by [look-back](crate::look_back).
+//!
+//! The order in which elements are combined depends only on the length, the alignment of the first element, the threads of
+//! a block, `ITEMS` and `N`: so do the bits of the result. It is a tree in which neighbours are joined: an operation that
+//! is associative, or nearly as sums of floats are, need not commute.
+
+use crate::atomic::Atomic;
+use crate::disjoint::{DisjointMut, Unclaimed};
+use crate::element::KernelType;
+use crate::look_back::{LookBack, TileQueue, check};
+use crate::vectorized::{aligned, each, lanes, load, store, with_lanes};
+use crate::warp::{self, WARP_SIZE};
+use crate::{block, thread};
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use crate::family::Scan;
+
+/// An associative operation.
+pub trait Operation {
+    /// An element as it is loaded.
+    type Item: Copy;
+    /// What elements are combined in.
+    type Value: KernelType;
+    /// A result.
+    type Output: Copy;
+
+    /// An item of which [`value`](Self::value) makes [`identity`](Self::identity), for the ends of the array.
+    fn absent() -> Self::Item;
+    /// The value with which every other combines to itself, every bit of it.
+    fn identity() -> Self::Value;
+    /// The element's value.
+    fn value(item: Self::Item) -> Self::Value;
+    /// Combines neighbours, in their order.
+    fn combine(a: Self::Value, b: Self::Value) -> Self::Value;
+    /// The result that a value stands for.
+    fn output(value: Self::Value) -> Self::Output;
+}
+
+/// The array that a [`scan()`] reads, and the one that it writes.
+///
+/// Elements are counted from `head` elements before the first one: where `N` of them from there on are aligned to a vector.
+///
+/// # Safety
+///
+/// The methods need no more than the preconditions that they state.
+pub unsafe trait Arrays<O: Operation, const N: usize> {
+    /// Elements of the array.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements between an aligned address and the first one; less than `N`.
+    fn head(&self) -> usize;
+
+    /// Elements `i` to `i + N`.
+    ///
+    /// # Safety
+    ///
+    /// They are below the length, and `i + head` is a multiple of `N`.
+    unsafe fn load_vector(&self, i: usize) -> [O::Item; N];
+
+    /// Element `i`.
+    ///
+    /// # Safety
+    ///
+    /// It is below the length.
+    unsafe fn load(&self, i: usize) -> O::Item;
+
+    /// Writes results `i` to `i + N`.
+    ///
+    /// # Safety
+    ///
+    /// As [`load_vector`](Self::load_vector); no other thread reads or writes these elements.
+    unsafe fn store_vector(&self, i: usize, values: [O::Value; N]);
+
+    /// Writes result `i`.
+    ///
+    /// # Safety
+    ///
+    /// It is below the length; no other thread reads or writes this element.
+    unsafe fn store(&self, i: usize, value: O::Value);
+}
+
+/// Elements of a tile of a [`scan()`] by blocks of `threads`.
+#[inline(always)]
+pub const fn tile_len(threads: usize, items: usize, lanes: usize) -> usize {
+    threads * items * lanes
+}
+
+/// Tiles of a [`scan()`]: see [`tile_len`].
+#[inline(always)]
+pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
+    if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
+}
+
+/// Tiles of a scan of `len` elements of `bytes` at any alignment, by accesses of `vector` bytes.
+pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
+    let lanes = crate::vectorized::lanes_of(bytes, vector);
+    tiles(len, lanes - 1, tile_len(threads, items, lanes))
+}
+
+/// One array, and one of results that is as long.
+struct Slices<O: Operation> {
+    x: *const O::Item,
+    out: *mut O::Output,
+    len: usize,
+    head: usize,
+    /// Whether the output is aligned to vectors where the input is.
+    out_fits: bool,
+}
+
+// SAFETY: `scan_slice` makes it of arrays of `len` elements.
+unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len
+    }
+    #[inline(always)]
+    fn head(&self) -> usize {
+        self.head
+    }
+    #[inline(always)]
+    unsafe fn load_vector(&self, i: usize) -> [O::Item; N] {
+        // SAFETY: the caller's promise.
+        unsafe { load(self.x.add(i)) }
+    }
+    #[inline(always)]
+    unsafe fn load(&self, i: usize) -> O::Item {
+        // SAFETY: the caller's promise.
+        unsafe { self.x.add(i).read() }
+    }
+    #[inline(always)]
+    unsafe fn store_vector(&self, i: usize, values: [O::Value; N]) {
+        let mut results = [O::output(values[0]); N];
+        each::<N>(|lane| {
+            if lane > 0 {
+                results[lane] = O::output(values[lane]);
+            }
+        });
+        // SAFETY: the caller's promise; the address is aligned where `i + head` is a multiple of `N`.
+        unsafe {
+            if self.out_fits {
+                store(self.out.add(i), results);
+            } else {
+                each::<N>(|lane| self.out.add(i + lane).write(results[lane]));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(&self, i: usize, value: O::Value) {
+        // SAFETY: the caller's promise.
+        unsafe { self.out.add(i).write(O::output(value)) }
+    }
+}
+
+/// Scans `x` to `out`, up to the length of the shorter: the results are those of [`scan()`], of `initial` too where they are
+/// exclusive. `workspace` is its begin and its words.
+///
+/// All threads of all blocks call it, once in a launch; blocks have a multiple of 32 threads.
+///
+/// # Safety
+///
+/// The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with the words of
+/// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`; nothing else uses it or `out` until the
+/// launch ends.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
+    exclusive: bool,
+    initial: O::Value,
+    x: &[O::Item],
+    (workspace, workspace_len): (*mut u64, usize),
+    mut out: DisjointMut<'_, O::Output, Unclaimed>,
+) {
+    let len = if x.len() < out.len() { x.len() } else { out.len() };
+    let (x, out) = (x.as_ptr(), out.as_mut_ptr());
+    // SAFETY: by this function's contract; an atomic has the layout of its number.
+    let workspace =
+        unsafe { core::slice::from_raw_parts(workspace.cast_const().cast::<Atomic<u64>>(), workspace_len) };
+    let initial = if exclusive { initial } else { O::identity() };
+    with_lanes!(lanes::<O::Item>(VECTOR), N => {
+        let head = x.addr() % (N * size_of::<O::Item>()) / size_of::<O::Item>();
+        let out_fits = aligned::<O::Output, N>(out.wrapping_sub(head));
+        let slices = Slices::<O> { x, out, len, head, out_fits };
+        let tiles = tiles(len, head, tile_len(block::threads() as usize, ITEMS, N));
+        // SAFETY: by this function's contract.
+        unsafe {
+            let mut queue = TileQueue::new(workspace, tiles);
+            scan::<O, ITEMS, N>(&slices, &mut queue, initial, exclusive);
+        }
+    })
+}
+
+/// Writes `initial` combined with the elements up to and including each one, or, if `exclusive`, before it.
+///
+/// All threads of all blocks call it, once in a launch; blocks have a multiple of 32 threads. `queue` is of the
+/// [`tiles`] of the array, and no tile of it was taken.
+///
+/// # Safety
+///
+/// The queue's workspace has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
+///
+/// # Panics
+///
+/// On the emulated device, if the block has not a multiple of 32 threads, or the workspace is too small.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
+    arrays: &impl Arrays<O, N>,
+    queue: &mut TileQueue<'_>,
+    initial: O::Value,
+    exclusive: bool,
+) {
+    let threads = block::threads();
+    check(threads.is_multiple_of(WARP_SIZE), "a scan takes blocks of a multiple of 32 threads");
+    // SAFETY: by this function's contract.
+    let look_back = unsafe { LookBack::<O::Value>::new(queue) };
+    let (len, head) = (arrays.len(), arrays.head());
+    let (own, lane) = (thread::linear_in_block(), warp::lane_id());
+    let tile_len = tile_len(threads as usize, ITEMS, N);
+    let of_thread = ((own / WARP_SIZE * ITEMS as u32 * WARP_SIZE + lane) as usize) * N;
+    let row_len = WARP_SIZE as usize * N;
+
+    while let Some(tile) = queue.next() {
+        // Places are counted from `head` elements before the first.
+        let (tile_start, start) = (tile * tile_len, tile * tile_len + of_thread);
+        let is_whole = tile_start >= head && tile_start + tile_len <= head + len;
+        let mut rows = [[O::absent(); N]; ITEMS];
+        if is_whole {
+            each::<ITEMS>(|row| {
+                // SAFETY: the whole tile lies within the array; `start` and rows are multiples of `N`.
+                rows[row] = unsafe { arrays.load_vector(start + row * row_len - head) };
+            });
+        } else {
+            each::<ITEMS>(|row| {
+                each::<N>(|i| {
+                    let place = start + row * row_len + i;
+                    if place >= head && place - head < len {
+                        // SAFETY: just checked.
+                        rows[row][i] = unsafe { arrays.load(place - head) };
+                    }
+                });
+            });
+        }
+
+        let mut totals = [O::identity(); ITEMS];
+        each::<ITEMS>(|row| {
+            let mut total = O::value(rows[row][0]);
+            each::<N>(|i| {
+                if i > 0 {
+                    total = O::combine(total, O::value(rows[row][i]));
+                }
+            });
+            totals[row] = total;
+        });
+        each::<5>(|step| {
+            let distance = 1 << step;
+            each::<ITEMS>(|row| {
+                let below = warp::shuffle_up(warp::FULL_MASK, totals[row], distance);
+                if lane >= distance {
+                    totals[row] = O::combine(below, totals[row]);
+                }
+            });
+        });
+        // What comes before the thread's vector in each row, with the rows before, and the total of all rows.
+        let mut befores = [O::identity(); ITEMS];
+        let mut of_warp = O::identity();
+        each::<ITEMS>(|row| {
+            let below = warp::shuffle_up(warp::FULL_MASK, totals[row], 1);
+            let of_row = warp::shuffle(warp::FULL_MASK, totals[row], WARP_SIZE - 1);
+            befores[row] = if lane == 0 { of_warp } else { O::combine(of_warp, below) };
+            of_warp = O::combine(of_warp, of_row);
+        });
+        let (warps_below, total) = block::scan_warps(of_warp, O::combine);
+        let prefix = look_back.prefix_of_block(tile, total, O::combine);
+        queue.prefetch();
+
+        let mut before = initial;
+        if let Some(prefix) = prefix {
+            before = O::combine(before, prefix);
+        }
+        if let Some(warps_below) = warps_below {
+            before = O::combine(before, warps_below);
+        }
+        each::<ITEMS>(|row| {
+            let before = O::combine(before, befores[row]);
+            let mut values = [before; N];
+            let mut within = O::identity();
+            each::<N>(|i| {
+                let value = O::value(rows[row][i]);
+                if exclusive && i > 0 {
+                    values[i] = O::combine(before, within);
+                }
+                within = if i == 0 { value } else { O::combine(within, value) };
+                if !exclusive {
+                    values[i] = O::combine(before, within);
+                }
+            });
+            let place = start + row * row_len;
+            if is_whole {
+                // SAFETY: as for the loads; the tile is the block's alone.
+                unsafe { arrays.store_vector(place - head, values) };
+            } else {
+                each::<N>(|i| {
+                    if place + i >= head && place + i - head < len {
+                        // SAFETY: just checked; the tile is the block's alone.
+                        unsafe { arrays.store(place + i - head, values[i]) };
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,197 @@
+//! [`SharedTile`]: a box of a tensor in shared memory, where a copy puts it and `wgmma` reads it.
+
+use core::marker::PhantomData;
+
+use super::barrier::{Barrier, Barriers, Slot};
+use crate::{KernelType, shared};
+
+/// An address in the shared memory of the calling block, as the instructions take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SharedAddress(
+    #[cfg(target_arch = "nvptx64")] pub u32,
+    #[cfg(not(target_arch = "nvptx64"))] pub *mut u8,
+);
+
+impl SharedAddress {
+    #[inline(always)]
+    fn of(pointer: *mut u8) -> Self {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let address: u32;
+            // SAFETY: it computes a number.
+            unsafe {
+                core::arch::asm!(
+                    "{{ .reg .u64 t; cvta.to.shared.u64 t, {p}; cvt.u32.u64 {a}, t; }}",
+                    p = in(reg64) pointer, a = out(reg32) address, options(pure, nomem, nostack)
+                );
+            }
+            Self(address)
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        Self(pointer)
+    }
+
+    /// The address `bytes` further on.
+    #[inline(always)]
+    pub fn add(self, bytes: u32) -> Self {
+        gpu_or_host!(Self(self.0.wrapping_add(bytes)), Self(self.0.wrapping_add(bytes as usize)))
+    }
+}
+
+/// Hands out the dynamic shared memory of a block, from its begin on: 1024-byte aligned tiles first, then barriers.
+///
+/// All threads of a block do so in the same way, and have the same tiles and barriers then.
+pub struct SharedMemory {
+    base: SharedAddress,
+    used: u32,
+}
+
+impl SharedMemory {
+    /// Bytes of dynamic shared memory for tiles of `tile_bytes` in all and for `barriers`.
+    pub const fn bytes(tile_bytes: u32, barriers: u32) -> u32 {
+        tile_bytes + 8 * barriers
+    }
+
+    /// The dynamic shared memory of the block.
+    ///
+    /// # Safety
+    ///
+    /// The launch has at least the bytes that are taken from it, nothing else uses them, and a thread calls this once.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self { base: SharedAddress::of(shared::dynamic_aligned()), used: 0 }
+    }
+
+    /// `COUNT` tiles, one after the other.
+    #[inline(always)]
+    pub fn tiles<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>(
+        &mut self,
+    ) -> SharedTiles<T, ROWS, COLUMNS, COUNT> {
+        let tiles = SharedTiles { first: SharedTile::at(self.base.add(self.used)) };
+        self.used += SharedTile::<T, ROWS, COLUMNS>::BYTES * COUNT as u32;
+        tiles
+    }
+
+    /// `COUNT` barriers.
+    #[inline(always)]
+    pub fn barriers<const COUNT: usize>(&mut self) -> Barriers<COUNT> {
+        let barriers = Barriers { first: Barrier(self.base.add(self.used)) };
+        self.used += 8 * COUNT as u32;
+        barriers
+    }
+}
+
+/// `COUNT` tiles, of a ring or side by side.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedTiles<T, const ROWS: usize, const COLUMNS: usize, const COUNT: usize> {
+    first: SharedTile<T, ROWS, COLUMNS>,
+}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>
+    SharedTiles<T, ROWS, COLUMNS, COUNT>
+{
+    /// The tile of a slot.
+    #[inline(always)]
+    pub fn at(&self, slot: Slot<COUNT>) -> SharedTile<T, ROWS, COLUMNS> {
+        SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS, COLUMNS>::BYTES))
+    }
+
+    /// The tile `INDEX`.
+    #[inline(always)]
+    pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS, COLUMNS> {
+        const { assert!(INDEX < COUNT, "there is no tile of this index") };
+        SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS, COLUMNS>::BYTES))
+    }
+}
+
+/// `ROWS` rows of 128 bytes, `COLUMNS` elements, in shared memory, whose 16-byte chunks are permuted by
+/// [`Swizzle::Bytes128`](super::Swizzle::Bytes128): what a copy writes and `wgmma` reads.
+#[derive(Debug)]
+pub struct SharedTile<T, const ROWS: usize, const COLUMNS: usize> {
+    pub(super) address: SharedAddress,
+    element: PhantomData<T>,
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Clone for SharedTile<T, ROWS, COLUMNS> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const ROWS: usize, const COLUMNS: usize> Copy for SharedTile<T, ROWS, COLUMNS> {}
+
+impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> SharedTile<T, ROWS, COLUMNS> {
+    /// Bytes of the tile.
+    pub const BYTES: u32 = {
+        assert!(COLUMNS * size_of::<T>() == 128, "a row of a tile has 128 bytes");
+        assert!(ROWS.is_multiple_of(8) && ROWS > 0, "a tile has a multiple of 8 rows");
+        (ROWS * 128) as u32
+    };
+
+    #[inline(always)]
+    pub(super) fn at(address: SharedAddress) -> Self {
+        Self { address, element: PhantomData }
+    }
+
+    /// Rows `COUNT * index` and up of it.
+    ///
+    /// # Safety
+    ///
+    /// The tile has them: `COUNT * (index + 1) <= ROWS`.
+    #[inline(always)]
+    pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT, COLUMNS> {
+        SharedTile::at(self.address.add(index * SharedTile::<T, COUNT, COLUMNS>::BYTES))
+    }
+
+    /// Where the 16-byte chunk `chunk` of row `row` lies.
+    #[inline(always)]
+    pub(super) fn chunk(self, row: u32, chunk: u32) -> SharedAddress {
+        self.address.add(row * 128 + ((chunk ^ (row & 7)) * 16))
+    }
+
+    /// The descriptor that `wgmma` takes: 128-byte swizzle, 1024 bytes from eight rows to the next.
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    pub(super) fn descriptor(self) -> u64 {
+        const FORM: u64 = 1 << 62 | 64 << 32 | 1 << 16;
+        FORM | u64::from(self.address.0 >> 4)
+    }
+
+    /// Stores four 8 x 8 matrices of 16-bit elements, one a register, each thread's two elements packed: those of rows
+    /// `row..row + 16`, columns `8 * chunk..8 * chunk + 16`, in the order in which an accumulator holds them. All threads of
+    /// a warp call it (`stmatrix`).
+    ///
+    /// # Safety
+    ///
+    /// The tile has these rows and columns, `row` is the same in the warp and a multiple of 16, and no copy and no other
+    /// thread uses them meanwhile.
+    #[inline(always)]
+    pub unsafe fn store_matrices(self, row: u32, chunk: u32, registers: [u32; 4]) {
+        const { assert!(size_of::<T>() == 2, "a matrix has elements of 16 bits") };
+        let lane = crate::warp::lane_id();
+        let [a, b, c, d] = registers;
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let at = self.chunk(row + ((lane >> 3) & 1) * 8 + (lane & 7), chunk + (lane >> 4));
+            // SAFETY: the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    "stmatrix.sync.aligned.m8n8.x4.shared.b16 [{p}], {{{a}, {b}, {c}, {d}}};",
+                    p = in(reg32) at.0, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                    options(nostack)
+                );
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let (row, in_chunk) = (row + lane / 4, 4 * (lane % 4));
+            for (register, (down, right)) in [(a, (0, 0)), (b, (8, 0)), (c, (0, 1)), (d, (8, 1))] {
+                let at = self.chunk(row + down, chunk + right).add(in_chunk);
+                // SAFETY: the caller's promise.
+                unsafe { at.0.cast::<u32>().write(register) };
+            }
+            crate::warp::sync_warp(!0);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! How the threads of a launch share an array: whole vectors in tiles, single elements at the edges.
+//!
+//! The blocks that [`elementwise`](mod@crate::elementwise) and [`reduction`](mod@crate::reduction) are made of, for kernels of
+//! another form. Every element of `0..len` is visited by exactly one thread of the first row ([`in_first_row`]), for any
+//! grid and block.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::vectorized::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
+//!
+//! /// Adds the number of elements above `limit` to `count`, which begins as 0.
+//! #[kernel(types(T = u8, f32), consts(ITEMS = 4; VECTOR = 16))]
+//! fn count_above<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+//!     limit: T,
+//!     data: &[T],
+//!     count: &[gpu_std::atomic::Atomic<u64>],
+//! ) {
+//!     if !in_first_row() {
+//!         return;
+//!     }
+//!     let mut own = 0;
+//!     with_lanes!(lanes::<T>(VECTOR), N => {
+//!         let split = Split::new::<T, N>(data.as_ptr(), data.len());
+//!         for_each::<[T; N], ITEMS>(
+//!             split.vectors,
+//!             // SAFETY: vector i lies within `data`, and is aligned by `Split`.
+//!             |i| unsafe { load(data.as_ptr().add(split.head + i * N)) },
+//!             |_, vector| each::<N>(|lane| own += u64::from(vector[lane] > limit)),
+//!         );
+//!         split.edges(data.len(), |i| own += u64::from(data[i] > limit));
+//!     });
+//!     count[0].fetch_add(own, gpu_std::atomic::Ordering::Relaxed);
+//! }
+//! ```
+
+use core::mem::{size_of, transmute_copy};
+
+use crate::{Vector, thread};
+
+/// The elements of type `T` in one access of `vector` bytes, 1, 2, 4, 8 or 16; one where the size of `T` is no power of
+/// two or larger than the access.
+pub const fn lanes<T>(vector: usize) -> usize {
+    lanes_of(size_of::<T>(), vector)
+}
+
+/// The elements of `size` bytes in one access of `vector` bytes, as [`lanes`].
+pub const fn lanes_of(size: usize, vector: usize) -> usize {
+    let lanes = if size.is_power_of_two() && size < vector { vector / size } else { 1 };
+    if lanes > 16 { 16 } else { lanes }
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_lanes {
+    ($lanes:expr, $n:ident => $body:expr) => {
+        match const { $lanes } {
+            1 => $crate::__with_lanes!(@ 1, $n, $body),
+            2 => $crate::__with_lanes!(@ 2, $n, $body),
+            4 => $crate::__with_lanes!(@ 4, $n, $body),
+            8 => $crate::__with_lanes!(@ 8, $n, $body),
+            _ => $crate::__with_lanes!(@ 16, $n, $body),
+        }
+    };
+    (@ $value:literal, $n:ident, $body:expr) => {{
+        const $n: usize = $value;
+        $body
+    }};
+}
+/// `with_lanes!(lanes, N => body)`: runs `body` with the constant `N` set to `lanes` (1, 2, 4, 8 or 16), a constant
+/// expression that may depend on type and const parameters, which an array length may not.
+pub use crate::__with_lanes as with_lanes;
+
+/// Calls `f(0)` to `f(N - 1)`, for N up to 32, without a loop: indexed arrays become registers however large `f`
+/// is, while LLVM leaves a loop with a large body as it is, and the arrays in memory.
+#[inline(always)]
+pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
+    const { assert!(N <= 32, "an unrolled loop has at most 32 rounds") };
+    macro_rules! calls {
+        ($($i:literal)*) => { $(
+            if const { $i < N } {
+                f($i);
+            }
+        )* };
+    }
+    calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+}
+
+/// `value`, of which the compiler does not know that: it keeps it from merging or hoisting what is computed of it.
+#[inline(always)]
+pub fn opaque(value: usize) -> usize {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let same;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!(
+                "mov.b64 {same}, {value};",
+                same = out(reg64) same,
+                value = in(reg64) value,
+                options(pure, nomem, nostack),
+            );
+        }
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    value
+}
+
+/// Whether this thread and its block have y and z of 0. The others have nothing to do.
+#[inline(always)]
+pub fn in_first_row() -> bool {
+    thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_y() | thread::block_idx_z() == 0
+}
+
+/// Whether `ptr` is aligned to a vector of `N` elements.
+#[inline(always)]
+pub fn aligned<T, const N: usize>(ptr: *const T) -> bool {
+    ptr.addr().is_multiple_of(N * size_of::<T>())
+}
+
+/// Reads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+///
+/// [`Vector`] itself refuses other sizes when it is compiled; [`with_lanes`] names such sizes in branches that are
+/// never taken, which must compile all the same.
+///
+/// # Safety
+///
+/// `ptr` is valid for reads of `N` elements and aligned to their size together.
+#[inline(always)]
+pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
+    // SAFETY: by this function's contract; a vector of integers of the same size holds the same bytes.
+    unsafe {
+        match N * size_of::<T>() {
+            1 => transmute_copy(&Vector::<u8, 1>::load(ptr.cast())),
+            2 => transmute_copy(&Vector::<u16, 1>::load(ptr.cast())),
+            4 => transmute_copy(&Vector::<u32, 1>::load(ptr.cast())),
+            8 => transmute_copy(&Vector::<u32, 2>::load(ptr.cast())),
+            16 => transmute_copy(&Vector::<u32, 4>::load(ptr.cast())),
+            _ => ptr.cast::<[T; N]>().read(),
+        }
+    }
+}
+
+/// Writes `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
+///
+/// # Safety
+///
+/// `ptr` is valid for writes of `N` elements and aligned to their size together.
+#[inline(always)]
+pub unsafe fn store<T: Copy, const N: usize>(ptr: *mut T, values: [T; N]) {
+    // SAFETY: as in `load`.
+    unsafe {
+        match N * size_of::<T>() {
+            1 => transmute_copy::<_, Vector<u8, 1>>(&values).store(ptr.cast()),
+            2 => transmute_copy::<_, Vector<u16, 1>>(&values).store(ptr.cast()),
+            4 => transmute_copy::<_, Vector<u32, 1>>(&values).store(ptr.cast()),
+            8 => transmute_copy::<_, Vector<u32, 2>>(&values).store(ptr.cast()),
+            16 => transmute_copy::<_, Vector<u32, 4>>(&values).store(ptr.cast()),
+            _ => ptr.cast::<[T; N]>().write(values),
+        }
+    }
+}
+
+/// An array cut at the addresses where whole vectors of `N` elements begin and end.
+#[derive(Clone, Copy)]
+pub struct Split {
+    /// Elements before the first aligned address.
+    pub head: usize,
+    /// Whole vectors after them.
+    pub vectors: usize,
+    /// The first element after the vectors.
+    pub tail: usize,
+}
+
+impl Split {
+    /// Cuts `len` elements at `ptr`.
+    #[inline(always)]
+    pub fn new<T, const N: usize>(ptr: *const T, len: usize) -> Self {
+        let bytes = N * size_of::<T>();
+        let misaligned = ptr.addr() % bytes;
+        let to_boundary = if misaligned == 0 { 0 } else { (bytes - misaligned) / size_of::<T>() };
+        let head = if to_boundary < len { to_boundary } else { len };
+        let vectors = (len - head) / N;
+        Self { head, vectors, tail: head + vectors * N }
+    }
+
+    /// Calls `visit` for the elements outside the vectors, one each for the first threads of the launch.
+    #[inline(always)]
+    pub fn edges(self, len: usize, mut visit: impl FnMut(usize)) {
+        let count = self.head + (len - self.tail);
+        let mut i =
+            thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
+        while i < count {
+            visit(if i < self.head { i } else { self.tail + (i - self.head) });
+            i += thread::grid_dim_x() as usize * thread::block_dim_x() as usize;
+        }
+    }
+}
+
+/// Visits `0..count` in tiles of `ITEMS` × block size. Thread t of a block takes positions t, t + block size, …
+/// of each tile; all its loads of a full tile are issued before the first value is used. Calls come in
+/// increasing order of index within a thread.
+#[inline(always)]
+pub fn for_each<V: Copy, const ITEMS: usize>(
+    count: usize,
+    load: impl Fn(usize) -> V,
+    mut visit: impl FnMut(usize, V),
+) {
+    let step = thread::block_dim_x() as usize;
+    let tile = step * ITEMS;
+    let mut first = thread::block_idx_x() as usize * tile + thread::thread_idx_x() as usize;
+    while first < count {
+        if count - first > (ITEMS - 1) * step {
+            let mut values = [load(first); ITEMS];
+            each::<ITEMS>(|item| {
+                if item > 0 {
+                    values[item] = load(first + item * step);
+                }
+            });
+            each::<ITEMS>(|item| visit(first + item * step, values[item]));
+        } else {
+            let mut i = first;
+            while i < count {
+                visit(i, load(i));
+                i += step;
+            }
+        }
+        first += thread::grid_dim_x() as usize * tile;
+    }
+}
+
+/// The vector of `f(i)` for each lane i.
+#[inline(always)]
+pub fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N] {
+    let mut out = [f(0); N];
+    each::<N>(|lane| {
+        if lane > 0 {
+            out[lane] = f(lane);
+        }
+    });
+    out
+}
+
+/// Visits `0..len` in runs, by their first index and number of elements: vectors of `N` at the aligned addresses of `ptr`,
+/// and what is left before and after them. Unlike [`for_each`] and [`Split::edges`], there is one place in the code for
+/// all of them, which keeps a kernel small; and one run at a time in each thread.
+#[inline(always)]
+pub fn for_each_run<T, const N: usize>(ptr: *const T, len: usize, mut visit: impl FnMut(usize, usize)) {
+    let split = Split::new::<T, N>(ptr, len);
+    let before = (split.head > 0) as usize;
+    let runs = before + split.vectors + (split.tail < len) as usize;
+    let step = thread::grid_dim_x() as usize * thread::block_dim_x() as usize;
+    let mut run =
+        thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
+    while run < runs {
+        let (first, end) = if run < before {
+            (0, split.head)
+        } else {
+            let first = split.head + (run - before) * N;
+            (first, if len - first < N { len } else { first + N })
+        };
+        visit(first, end - first);
+        run += step;
+    }
+}
+
+/// Writes the first `count` of `values` to `ptr` from element `first` on: in one access if they are `N` and aligned.
+///
+/// # Safety
+///
+/// The elements are valid to write.
+#[inline(always)]
+pub unsafe fn store_run<T: Copy, const N: usize>(ptr: *mut T, first: usize, count: usize, values: [T; N]) {
+    let ptr = ptr.wrapping_add(first);
+    if count == N && aligned::<T, N>(ptr) {
+        // SAFETY: by this function's contract, and aligned.
+        return unsafe { store(ptr, values) };
+    }
+    each::<N>(|lane| {
+        if lane < count {
+            // SAFETY: by this function's contract.
+            unsafe { ptr.add(lane).write(values[lane]) };
+        }
+    });
+}
+
+/// The 16 bytes from byte `shift` on, which is below 16, of two accesses of 16 bytes that follow each other: what lies at
+/// an address that is not aligned. It costs 15 instructions where `shift` is the same in all threads.
+#[inline(always)]
+pub fn realign(low: [u32; 4], high: [u32; 4], shift: usize) -> [u32; 4] {
+    let mut words = [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]];
+    // By whole words first, two and one, then by the bytes within one.
+    if shift & 8 != 0 {
+        words = [words[2], words[3], words[4], words[5], words[6], words[7], 0, 0];
+    }
+    if shift & 4 != 0 {
+        words = [words[1], words[2], words[3], words[4], words[5], words[6], words[7], 0];
+    }
+    let bits = 8 * (shift as u32 % 4);
+    lanewise(|i| ((u64::from(words[i + 1]) << 32 | u64::from(words[i])) >> bits) as u32)
+}

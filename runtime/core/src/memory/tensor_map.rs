@@ -1,0 +1,175 @@
+//! [`TensorMap`] and [`TensorMapMut`]: elements of a buffer as a tensor whose boxes a kernel copies asynchronously. They are
+//! arguments for a kernel's `&TensorMap<T, RANK>`, and borrow the buffer as slices do.
+//!
+//! ```
+//! use warpsmith_runtime::{Device, DeviceBuffer, Swizzle, TensorLayout};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Device::emulated(0)?.default_stream();
+//! // 100 rows of 256 numbers of 16 bits, copied in boxes of 128 rows and 64 columns.
+//! let matrix = DeviceBuffer::<u16>::zeros(&stream, 100 * 256)?;
+//! let layout = TensorLayout::packed([256, 100], [64, 128], Swizzle::Bytes128);
+//! let map = matrix.as_slice().tensor_map(&layout)?;
+//! assert_eq!(map.layout(), &layout);
+//!
+//! // Rows of 250 numbers would begin at addresses that no copy takes.
+//! let error = matrix.as_slice().tensor_map(&TensorLayout { strides: [1, 250], ..layout }).unwrap_err();
+//! assert!(error.to_string().contains("the stride of dimension 1 is 500 bytes"), "{error}");
+//! # Ok(())
+//! # }
+//! ```
+
+use gpu_spec::tensor_map::MAX_RANK;
+use gpu_spec::{Swizzle, TensorMapData, TensorMapSpec};
+
+use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::error::{Error, Result};
+
+/// Sides and strides of a tensor, and of the boxes that a copy moves. Dimension 0 is the innermost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorLayout<const RANK: usize> {
+    /// Elements along each dimension, at most 2^32.
+    pub dims: [usize; RANK],
+    /// Elements from one index to the next along each dimension: 1 for the first; the strides of the others are multiples of
+    /// 16 bytes.
+    pub strides: [usize; RANK],
+    /// Elements of a box along each dimension, at most 256. A row has a multiple of 16 bytes, and no more than the swizzle
+    /// permutes.
+    pub tile: [u32; RANK],
+    /// How a box lies in shared memory.
+    pub swizzle: Swizzle,
+}
+
+impl<const RANK: usize> TensorLayout<RANK> {
+    /// A tensor whose elements lie one after the other.
+    pub fn packed(dims: [usize; RANK], tile: [u32; RANK], swizzle: Swizzle) -> Self {
+        let mut strides = [1usize; RANK];
+        for dimension in 1..RANK {
+            strides[dimension] = strides[dimension - 1].saturating_mul(dims[dimension - 1]);
+        }
+        Self { dims, strides, tile, swizzle }
+    }
+
+    fn spec(&self, element_bytes: usize, address: u64) -> Result<TensorMapSpec> {
+        const { assert!(RANK >= 1 && RANK <= MAX_RANK, "a tensor map has 1 to 5 dimensions") };
+        if self.strides[0] != 1 {
+            let stride = self.strides[0];
+            return Err(bad(format!("the stride of dimension 0 is {stride} elements: it has to be 1")));
+        }
+        let mut spec = TensorMapSpec {
+            element_bytes: u32::try_from(element_bytes).unwrap_or(u32::MAX),
+            rank: RANK,
+            address,
+            dims: [0; MAX_RANK],
+            strides: [0; MAX_RANK - 1],
+            tile: [0; MAX_RANK],
+            swizzle: self.swizzle,
+        };
+        for dimension in 0..RANK {
+            spec.dims[dimension] = self.dims[dimension] as u64;
+            spec.tile[dimension] = self.tile[dimension];
+            if dimension > 0 {
+                let bytes = self.strides[dimension].saturating_mul(element_bytes);
+                spec.strides[dimension - 1] = bytes as u64;
+            }
+        }
+        spec.check().map_err(|error| bad(error.to_string()))?;
+        Ok(spec)
+    }
+}
+
+#[cold]
+fn bad(reason: String) -> Error {
+    Error::BadTensorMap { reason }
+}
+
+/// A tensor in a buffer, to read: an argument for a kernel's `&TensorMap<T, RANK>`.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorMap<'a, T: DeviceCopy, const RANK: usize> {
+    elements: DeviceSlice<'a, T>,
+    layout: TensorLayout<RANK>,
+    data: TensorMapData,
+}
+
+/// A tensor in a buffer, to read and write: an argument for a kernel's `&TensorMap<T, RANK>`. Nothing else reaches the
+/// elements while it lives.
+#[derive(Debug)]
+pub struct TensorMapMut<'a, T: DeviceCopy, const RANK: usize> {
+    elements: DeviceSliceMut<'a, T>,
+    layout: TensorLayout<RANK>,
+    data: TensorMapData,
+}
+
+impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
+    /// The elements as a tensor, whose first is the slice's first.
+    ///
+    /// # Errors
+    /// [`Error::BadTensorMap`] for a layout that copies do not take or that is not within the elements, and on a device below
+    /// compute capability 9.0; errors of the driver.
+    pub fn tensor_map<const RANK: usize>(
+        self,
+        layout: &TensorLayout<RANK>,
+    ) -> Result<TensorMap<'a, T, RANK>> {
+        let spec = layout.spec(size_of::<T>(), self.as_device_ptr().0)?;
+        let (span, bytes) = (spec.span(), (self.len() * size_of::<T>()) as u64);
+        if span > bytes {
+            return Err(bad(format!("the last element ends at byte {span}, but the slice has {bytes}")));
+        }
+        let (major, minor) = self.device().properties().capability;
+        if (1..9).contains(&major) {
+            let reason = format!(
+                "{} has compute capability {major}.{minor}: copies of boxes need 9.0",
+                self.device().id()
+            );
+            return Err(bad(reason));
+        }
+        let data = self.device().call(|driver, context| driver.tensor_map(context, &spec))?;
+        Ok(TensorMap { elements: self, layout: *layout, data })
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
+    /// The elements as a tensor, whose first is the slice's first, to read and write.
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::tensor_map`].
+    pub fn tensor_map_mut<const RANK: usize>(
+        self,
+        layout: &TensorLayout<RANK>,
+    ) -> Result<TensorMapMut<'a, T, RANK>> {
+        let data = self.as_slice().tensor_map(layout)?.data;
+        Ok(TensorMapMut { elements: self, layout: *layout, data })
+    }
+}
+
+impl<'a, T: DeviceCopy, const RANK: usize> TensorMap<'a, T, RANK> {
+    /// What it was made of.
+    pub fn layout(&self) -> &TensorLayout<RANK> {
+        &self.layout
+    }
+
+    /// The elements.
+    pub fn elements(&self) -> DeviceSlice<'a, T> {
+        self.elements
+    }
+
+    pub(crate) fn data(&self) -> &TensorMapData {
+        &self.data
+    }
+}
+
+impl<T: DeviceCopy, const RANK: usize> TensorMapMut<'_, T, RANK> {
+    /// What it was made of.
+    pub fn layout(&self) -> &TensorLayout<RANK> {
+        &self.layout
+    }
+
+    /// The elements, to read.
+    pub fn elements(&self) -> DeviceSlice<'_, T> {
+        self.elements.as_slice()
+    }
+
+    pub(crate) fn data(&self) -> &TensorMapData {
+        &self.data
+    }
+}

@@ -1,0 +1,207 @@
+//! [`map`] and [`reduce`]: benchmarks of a user's own functions and operators, which `#[elementwise]` and `#[reduction]` made
+//! kernels.
+
+use std::sync::Arc;
+
+use gpu_spec::{KernelSpec, ParamKind};
+use gpu_std::elementwise::Elementwise;
+use gpu_std::family::Variant;
+use gpu_std::reduction::{Reduce, Reduction};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
+use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
+use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::error::Result;
+use warpsmith_tuner::space::{Space, instance};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Tolerance;
+
+use super::operations::{config, configuration};
+use crate::ops::{self, Config, Instances};
+
+/// Launches in a configuration: stream, configuration, input arrays, output.
+type Launch<I, O> = Box<
+    dyn Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
+        + Send
+        + Sync,
+>;
+
+/// How the output is checked.
+enum Check<I> {
+    Each(fn([f64; 3]) -> f64),
+    Whole(fn(&[I]) -> f64),
+}
+
+/// A benchmark of a user's own function or operator.
+struct Own<I: Element, O: Element> {
+    image: &'static GpuImage,
+    variants: &'static [Variant],
+    is_reduction: bool,
+    inputs: u64,
+    check: Check<I>,
+    launch: Arc<Launch<I, O>>,
+}
+
+/// A benchmark of a function over arrays of `I`, by `launch`, which calls [`ops::map_with`] for it. `reference` computes an
+/// element in f64, from those of the first three arrays. Its configurations are the instances that the kernel crate
+/// lists, in blocks and grids that are worth trying; what [`tune`](crate::bench) finds is what [`ops::map`] takes.
+///
+/// ```
+/// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::{ops, prelude::*};
+///
+/// #[elementwise(scalars(limit))]
+/// pub fn scaled_relu(limit: f32, x: f32, y: f32) -> f32 { x.max(limit) * y }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// // As an argument of `bench_main!`:
+/// let benchmark = bench::map::<scaled_relu, f32, f32>(&KERNELS, 2, |[x, y, _]| x.max(0.0) * y, |stream, config, x, out| {
+///     ops::map_with::<scaled_relu>(stream, &KERNELS, config, (0.0, &x[0], &x[1], out))
+/// });
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// # let mut case = benchmark.prepare(&Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 })?;
+/// # case.select(&benchmark.default_configuration("f32", 1000, stream.device()))?;
+/// # assert!(case.check()?.correct());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn map<F: Elementwise, I: Element + Scalar, O: Element>(
+    image: &'static GpuImage,
+    inputs: usize,
+    reference: fn([f64; 3]) -> f64,
+    launch: impl Fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>
+    + Send
+    + Sync
+    + 'static,
+) -> impl Benchmark {
+    Own {
+        image,
+        variants: F::VARIANTS,
+        is_reduction: false,
+        inputs: inputs as u64,
+        check: Check::Each(reference),
+        launch: Arc::new(Box::new(launch)),
+    }
+}
+
+/// A benchmark of an operator, as [`map`]. `reference` is the result in f64.
+///
+/// ```
+/// use warpsmith::bench::{self, benchmark::{Benchmark, Setup}};
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::prelude::*;
+///
+/// #[reduction(identity = f32::NEG_INFINITY)]
+/// pub fn greatest(a: f32, b: f32) -> f32 { a.max(b) }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let benchmark = bench::reduce::<greatest, f32, f32>(&KERNELS, |data| {
+///     data.iter().copied().fold(f32::NEG_INFINITY, f32::max).into()
+/// });
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// # let mut case = benchmark.prepare(&Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 })?;
+/// # case.select(&benchmark.default_configuration("f32", 1000, stream.device()))?;
+/// # assert!(case.check()?.correct());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn reduce<R, I: Element + Scalar, O: Element>(
+    image: &'static GpuImage,
+    reference: fn(&[I]) -> f64,
+) -> impl Benchmark
+where
+    R: Reduce<Operator: Reduction<Item = I, Output = O>>,
+{
+    Own::<I, O> {
+        image,
+        variants: R::VARIANTS,
+        is_reduction: true,
+        inputs: 1,
+        check: Check::Whole(reference),
+        launch: Arc::new(Box::new(move |stream, config, x, out| {
+            ops::reduce_into_with::<R>(stream, image, config, &x[0], out)
+        })),
+    }
+}
+
+impl<I: Element + Scalar, O: Element> Own<I, O> {
+    fn specs(&self) -> Vec<&'static KernelSpec> {
+        self.variants.iter().map(|variant| (variant.spec)()).collect()
+    }
+
+    /// Bytes of an element of each array, of those that are read and the one that is written.
+    fn bytes(&self) -> [u64; 2] {
+        let params = self.specs().first().map_or(&[][..], |spec| spec.params);
+        let of = |kind: ParamKind| {
+            params.iter().filter(move |param| param.kind == kind).map(|param| param.size as u64)
+        };
+        let written: u64 = of(ParamKind::SliceMut).sum();
+        [self.inputs * size_of::<I>() as u64, written]
+    }
+}
+
+impl<I: Element + Scalar, O: Element> Benchmark for Own<I, O> {
+    fn name(&self) -> &str {
+        self.specs().first().map_or("", |spec| spec.name)
+    }
+
+    fn image(&self) -> &'static GpuImage {
+        self.image
+    }
+
+    fn dtypes(&self) -> Vec<&'static str> {
+        vec![I::NAME]
+    }
+
+    fn space(&self, _: &str, device: &Device) -> Space {
+        let (blocks, grids) = match device.is_emulated() {
+            true => (&[64, 256][..], &["auto"][..]),
+            false => (&[64, 128, 256, 512][..], &["auto", "waves:1", "waves:2", "waves:4", "waves:8"][..]),
+        };
+        let space = Space::new().axis("block", blocks.iter().copied()).axis("grid", grids.iter().copied());
+        space.instances(&self.specs())
+    }
+
+    fn default_configuration(&self, _: &str, n: u64, device: &Device) -> Configuration {
+        let (variants, is_reduction) = (self.variants, self.is_reduction);
+        let element_bytes = size_of::<I>().max(if is_reduction { 0 } else { size_of::<O>() });
+        let instances = Instances::Family { variants, is_reduction };
+        configuration(&ops::default_of(instances, element_bytes, n as usize, device))
+    }
+
+    fn work(&self, _: &str, n: u64) -> Work {
+        let [read, written] = self.bytes();
+        let bytes = n.saturating_mul(read + written);
+        Work { bytes, flops: 0, footprint: bytes, spare: n.saturating_mul(written) }
+    }
+
+    fn instance(&self, _: &str, configuration: &Configuration) -> Option<&'static KernelSpec> {
+        instance(&self.specs(), configuration)
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+        let input = |i: u64| generate(Values::Spread, setup.seed.wrapping_add(i), setup.n);
+        let inputs: Vec<Vec<I>> = (0..self.inputs).map(input).collect();
+        let (expected, len) = match self.check {
+            Check::Each(reference) => (Expected::Each(reference, Vec::new()), setup.n),
+            Check::Whole(reference) => (Expected::One(reference(&inputs[0])), 1),
+        };
+        let launch = Arc::clone(&self.launch);
+        let parts = Parts {
+            inputs,
+            initial: vec![O::poison(); len],
+            choose: Box::new(config),
+            launch: Box::new(
+                move |stream: &Stream,
+                      config: &Config,
+                      inputs: &[DeviceBuffer<I>],
+                      output: &mut DeviceBuffer<O>| {
+                    Ok(launch(stream, *config, inputs, output)?)
+                },
+            ),
+            expected,
+            tolerance: Tolerance { relative: 4.0, absolute: 4.0 },
+        };
+        Ok(Box::new(Arrays::new(setup.stream, setup.copies, parts)?))
+    }
+}

@@ -1,0 +1,433 @@
+//! Elementwise arithmetic, comparisons and choices, with inputs that may be broadcast: operations of which one kernel
+//! serves many, by a code.
+
+use gpu_kernels::arithmetic::{Binary, Compare, Unary};
+use gpu_kernels::operand::Form;
+use gpu_spec::param::{Optional, Slice, SliceMut, Value};
+use gpu_std::Checked;
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
+
+use super::config::{self, Config};
+use super::launch::{Operation, same_length};
+use super::number::{Bits, Element, Integer, Numeric, Real};
+use super::operand::{Arguments, Operand, bits, common_width};
+
+/// Launches an operation of one number.
+pub(crate) fn unary_with<T: Numeric>(
+    stream: &Stream,
+    config: Option<Config>,
+    (name, operation): (&'static str, Unary),
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    same_length(name, ("x", x.len()), ("the output", out.len()))?;
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let launch = Operation::new::<T>(stream, "unary", out.len(), &arrays, config);
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { launch.launch::<(Value<Unary>, Slice<T>, SliceMut<T>), _>((operation, x, out)) }
+}
+
+/// Launches an operation of two numbers.
+pub(crate) fn binary_with<T: Element>(
+    stream: &Stream,
+    config: Option<Config>,
+    (name, operation): (&'static str, Binary),
+    x: Operand<'_, T>,
+    y: Operand<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let n = out.len();
+    let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
+    let number = |value: T| value.to_scalar();
+    let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
+    let out = out.cast::<T::Scalar>()?;
+    let arrays = [x.address(), y.address(), out.as_device_ptr()];
+    let launch = Operation::new::<T::Scalar>(stream, "binary", n, &arrays, config);
+    // SAFETY: these are the parameters of the kernel.
+    unsafe {
+        launch.launch::<(
+            Value<Binary>,
+            Value<usize>,
+            Value<Form>,
+            Value<T::Scalar>,
+            Optional<Slice<T::Scalar>>,
+            Value<Form>,
+            Value<T::Scalar>,
+            Optional<Slice<T::Scalar>>,
+            SliceMut<T::Scalar>,
+        ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
+    }
+}
+
+/// Launches a comparison.
+pub(crate) fn compare_with<T: Element>(
+    stream: &Stream,
+    config: Option<Config>,
+    (name, operation): (&'static str, Compare),
+    x: Operand<'_, T>,
+    y: Operand<'_, T>,
+    out: DeviceSliceMut<'_, Checked<bool>>,
+) -> Result<()> {
+    let n = out.len();
+    let width = common_width(name, [x.width(name, "x", n), y.width(name, "y", n)])?;
+    let number = |value: T| value.to_scalar();
+    let (x, y) = (x.arguments(number, T::Scalar::ZERO)?, y.arguments(number, T::Scalar::ZERO)?);
+    let out = out.cast::<u8>()?;
+    let arrays = [x.address(), y.address(), out.as_device_ptr()];
+    let launch = Operation::new::<T::Scalar>(stream, "compare", n, &arrays, config);
+    // SAFETY: these are the parameters of the kernel, which writes 0 or 1.
+    unsafe {
+        launch.launch::<(
+            Value<Compare>,
+            Value<usize>,
+            Value<Form>,
+            Value<T::Scalar>,
+            Optional<Slice<T::Scalar>>,
+            Value<Form>,
+            Value<T::Scalar>,
+            Optional<Slice<T::Scalar>>,
+            SliceMut<u8>,
+        ), _>((operation, width, x.form, x.value, x.array, y.form, y.value, y.array, out))
+    }
+}
+
+/// `out[i] = if condition[i] { x[i] } else { y[i] }`. Bytes of the condition that are no `bool` count as true unless they
+/// are 0. Each input may be broadcast.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape); whatever the
+/// runtime reports.
+///
+/// ```
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, -2.0, 3.0])?;
+/// let mut is_negative = DeviceBuffer::<Checked<bool>>::uninit(&stream, 3)?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::lt(&stream, &x, 0.0, &mut is_negative)?;
+/// ops::select(&stream, &is_negative, 0.0, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [1.0, 0.0, 3.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn select<'c, 'x, 'y, 'o, T: Element>(
+    stream: &Stream,
+    condition: impl Into<Operand<'c, Checked<bool>>>,
+    x: impl Into<Operand<'x, T>>,
+    y: impl Into<Operand<'y, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
+}
+
+/// [`select()`] in a configuration.
+pub(crate) fn select_with<T: Element>(
+    stream: &Stream,
+    config: Option<Config>,
+    condition: Operand<'_, Checked<bool>>,
+    x: Operand<'_, T>,
+    y: Operand<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let n = out.len();
+    let widths =
+        [condition.width("select", "condition", n), x.width("select", "x", n), y.width("select", "y", n)];
+    let width = common_width("select", widths)?;
+    // One condition for all chooses an input.
+    let (x, y) = match condition.scalar() {
+        None => (x, y),
+        Some(value) if value.bits() != 0 => (x, x),
+        Some(_) => (y, y),
+    };
+    let condition = condition.arguments(|_| 0u8, 0)?;
+    match size_of::<T>() {
+        1 => select_as::<T, u8>(stream, config, width, condition, x, y, out),
+        2 => select_as::<T, u16>(stream, config, width, condition, x, y, out),
+        4 => select_as::<T, u32>(stream, config, width, condition, x, y, out),
+        _ => select_as::<T, u64>(stream, config, width, condition, x, y, out),
+    }
+}
+
+/// In unsigned integers of the elements' bytes.
+fn select_as<T: Element, S: Scalar>(
+    stream: &Stream,
+    config: Option<Config>,
+    width: usize,
+    condition: Arguments<'_, u8>,
+    x: Operand<'_, T>,
+    y: Operand<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let (x, y) = (x.arguments(bits::<T, S>, S::ZERO)?, y.arguments(bits::<T, S>, S::ZERO)?);
+    let out = out.cast::<S>()?;
+    // The condition's bytes are read one by one where they are not aligned: they limit no access.
+    let arrays = [x.address(), y.address(), out.as_device_ptr()];
+    let launch = Operation::new::<S>(stream, "select", out.len(), &arrays, config);
+    let arguments =
+        (width, condition.form, condition.array, x.form, x.value, x.array, y.form, y.value, y.array, out);
+    // SAFETY: these are the parameters of the kernel.
+    unsafe {
+        launch.launch::<(
+            Value<usize>,
+            Value<Form>,
+            Optional<Slice<u8>>,
+            Value<Form>,
+            Value<S>,
+            Optional<Slice<S>>,
+            Value<Form>,
+            Value<S>,
+            Optional<Slice<S>>,
+            SliceMut<S>,
+        ), _>(arguments)
+    }
+}
+
+/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. `high` where `low` is above it.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[-5i32, 5, 50])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::clamp(&stream, 0, 9, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [0, 5, 9]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn clamp<'x, 'o, T: Numeric>(
+    stream: &Stream,
+    low: T,
+    high: T,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    clamp_with(stream, None, (low, high), x.into(), out.into())
+}
+
+/// [`clamp()`] in a configuration.
+pub(crate) fn clamp_with<T: Numeric>(
+    stream: &Stream,
+    config: Option<Config>,
+    (low, high): (T, T),
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    same_length("clamp", ("x", x.len()), ("the output", out.len()))?;
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let launch = Operation::new::<T>(stream, "clamp", out.len(), &arrays, config);
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
+}
+
+/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 10.0])?;
+/// let y = DeviceBuffer::from_host(&stream, &[1.0f32, 20.0])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 2)?;
+/// ops::lerp(&stream, 0.25, &x, &y, &mut out)?;
+/// assert_eq!(out.to_host()?, [0.25, 12.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn lerp<'x, 'y, 'o, T: Real>(
+    stream: &Stream,
+    weight: T,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSlice<'y, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    lerp_with(stream, None, weight, (x.into(), y.into()), out.into())
+}
+
+/// [`lerp()`] in a configuration.
+pub(crate) fn lerp_with<T: Real>(
+    stream: &Stream,
+    config: Option<Config>,
+    weight: T,
+    (x, y): (DeviceSlice<'_, T>, DeviceSlice<'_, T>),
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    for (name, input) in [("x", x), ("y", y)] {
+        same_length("lerp", (name, input.len()), ("the output", out.len()))?;
+    }
+    let arrays = [x.as_device_ptr(), y.as_device_ptr(), out.as_device_ptr()];
+    let launch = Operation::new::<T>(stream, "lerp", out.len(), &arrays, config);
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { launch.launch::<(Value<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((weight, x, y, out)) }
+}
+
+/// The operations of one number.
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident: $bound:ident, $operation:ident;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+        pub fn $name<'x, 'o, T: $bound>(
+            stream: &Stream,
+            x: impl Into<DeviceSlice<'x, T>>,
+            out: impl Into<DeviceSliceMut<'o, T>>,
+        ) -> Result<()> {
+            unary_with(stream, None, (stringify!($name), Unary::$operation), x.into(), out.into())
+        }
+    )* };
+}
+unary! {
+    /// `out[i] = -x[i]`; integers wrap.
+    neg: Numeric, Neg;
+    /// `out[i] = |x[i]|`; the least integer stays as it is.
+    abs: Numeric, Abs;
+    /// The sign: `out[i]` is -1, 0 or 1; a zero or NaN as it is.
+    sign: Numeric, Sign;
+    /// `out[i] = √x[i]`.
+    sqrt: Real, Sqrt;
+    /// `out[i] = 1 / √x[i]`.
+    rsqrt: Real, Rsqrt;
+    /// `out[i] = 1 / x[i]`.
+    reciprocal: Real, Reciprocal;
+    /// The natural logarithm: `out[i] = ln(x[i])`.
+    log: Real, Log;
+    /// `out[i] = sin(x[i])`, of radians.
+    sin: Real, Sin;
+    /// `out[i] = cos(x[i])`, of radians.
+    cos: Real, Cos;
+    /// `out[i] = tanh(x[i])`.
+    tanh: Real, Tanh;
+    /// `out[i] = x[i] / (1 + exp(-x[i]))`.
+    silu: Real, Silu;
+    /// GELU by its approximation: `out[i] = x / 2 * (1 + tanh(√(2 / π) * (x + 0.044715 x³)))` for `x = x[i]`.
+    /// [`gelu()`](super::gelu) is the exact form.
+    gelu_tanh: Real, GeluTanh;
+    /// The greatest integer not above: `out[i] = ⌊x[i]⌋`.
+    floor: Real, Floor;
+    /// The least integer not below: `out[i] = ⌈x[i]⌉`.
+    ceil: Real, Ceil;
+    /// The nearest integer, of two as near the even one.
+    round: Real, Round;
+    /// Without the fraction.
+    trunc: Real, Trunc;
+}
+
+/// `out[i] = !x[i]`: the bits of integers, the value of a `bool`.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+pub fn not<'x, 'o, T: Bits>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let (x, out) = (x.into(), out.into());
+    same_length("not", ("x", x.len()), ("the output", out.len()))?;
+    binary_with(stream, None, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
+}
+
+/// The operations of two numbers.
+macro_rules! binary {
+    ($with:ident: $($(#[$doc:meta])* $name:ident: $bound:ident => $out:ty, $operation:expr;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
+        /// input that is broadcast; whatever the runtime reports.
+        pub fn $name<'x, 'y, 'o, T: $bound>(
+            stream: &Stream,
+            x: impl Into<Operand<'x, T>>,
+            y: impl Into<Operand<'y, T>>,
+            out: impl Into<DeviceSliceMut<'o, $out>>,
+        ) -> Result<()> {
+            $with(stream, None, (stringify!($name), $operation), x.into(), y.into(), out.into())
+        }
+    )* };
+}
+binary! { binary_with:
+    /// `out[i] = x[i] - y[i]`; integers wrap.
+    sub: Numeric => T, Binary::Sub;
+    /// `out[i] = x[i] / y[i]`; integers truncate, wrap, and give 0 for a divisor of 0.
+    div: Numeric => T, Binary::Div;
+    /// The lesser of `x[i]` and `y[i]`; NaN if either is. ([`min()`](super::min) is the least element of an array.)
+    minimum: Numeric => T, Binary::Minimum;
+    /// The greater of `x[i]` and `y[i]`; NaN if either is. ([`max()`](super::max) is the greatest element of an array.)
+    maximum: Numeric => T, Binary::Maximum;
+    /// `x[i]` to the power `y[i]`.
+    pow: Real => T, Binary::Pow;
+    /// `out[i] = x[i] & y[i]`, of integers and `bool`.
+    bit_and: Bits => T, Binary::BitAnd;
+    /// `out[i] = x[i] | y[i]`, of integers and `bool`.
+    bit_or: Bits => T, Binary::BitOr;
+    /// `out[i] = x[i] ^ y[i]`, of integers and `bool`.
+    bit_xor: Bits => T, Binary::BitXor;
+    /// `out[i] = x[i] << y[i]`, by the count modulo the bits of the type.
+    shl: Integer => T, Binary::Shl;
+    /// `out[i] = x[i] >> y[i]`, by the count modulo the bits of the type; of signed integers with the sign.
+    shr: Integer => T, Binary::Shr;
+}
+binary! { compare_with:
+    /// `out[i] = x[i] == y[i]`; NaN is equal to nothing.
+    eq: Element => Checked<bool>, Compare::Eq;
+    /// `out[i] = x[i] != y[i]`; NaN is unequal to everything.
+    ne: Element => Checked<bool>, Compare::Ne;
+    /// `out[i] = x[i] < y[i]`; false for NaN.
+    lt: Element => Checked<bool>, Compare::Lt;
+    /// `out[i] = x[i] <= y[i]`; false for NaN.
+    le: Element => Checked<bool>, Compare::Le;
+    /// `out[i] = x[i] > y[i]`; false for NaN.
+    gt: Element => Checked<bool>, Compare::Gt;
+    /// `out[i] = x[i] >= y[i]`; false for NaN.
+    ge: Element => Checked<bool>, Compare::Ge;
+}
+
+/// `add` and `mul`: kernels of their own where no input is broadcast and the type has them.
+macro_rules! own_kernels {
+    ($($(#[$doc:meta])* $name:ident, $with:ident, $operation:expr;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
+        /// input that is broadcast; whatever the runtime reports.
+        pub fn $name<'x, 'y, 'o, T: Numeric>(
+            stream: &Stream,
+            x: impl Into<Operand<'x, T>>,
+            y: impl Into<Operand<'y, T>>,
+            out: impl Into<DeviceSliceMut<'o, T>>,
+        ) -> Result<()> {
+            $with(stream, None, x, y, out)
+        }
+
+        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
+        ///
+        /// # Errors
+        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        pub fn $with<'x, 'y, 'o, T: Numeric>(
+            stream: &Stream,
+            config: impl Into<Option<Config>>,
+            x: impl Into<Operand<'x, T>>,
+            y: impl Into<Operand<'y, T>>,
+            out: impl Into<DeviceSliceMut<'o, T>>,
+        ) -> Result<()> {
+            let (name, x, y, out) = (stringify!($name), x.into(), y.into(), out.into());
+            let (Some(a), Some(b), true) = (x.each(), y.each(), config::instances(name, T::NAME).is_some()) else {
+                return binary_with(stream, config.into(), (name, $operation), x, y, out);
+            };
+            same_length(name, ("x", a.len()), ("the output", out.len()))?;
+            same_length(name, ("y", b.len()), ("the output", out.len()))?;
+            let arrays = [a.as_device_ptr(), b.as_device_ptr(), out.as_device_ptr()];
+            let launch = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
+            // SAFETY: these are the parameters of both kernels.
+            unsafe { launch.launch::<(Slice<T>, Slice<T>, SliceMut<T>), _>((a, b, out)) }
+        }
+    )* };
+}
+own_kernels! {
+    /// `out[i] = x[i] + y[i]`; integers wrap.
+    add, add_with, Binary::Add;
+    /// `out[i] = x[i] * y[i]`; integers wrap.
+    mul, mul_with, Binary::Mul;
+}

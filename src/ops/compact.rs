@@ -1,0 +1,517 @@
+//! Compaction: the elements that are selected, in their order. One launch each that reads every element once.
+//!
+//! How many there are comes out on the device, in `count`, one element: nothing waits for it. What lies in an output beyond
+//! that number stays as it is.
+
+use gpu_kernels::access::access;
+use gpu_kernels::compact::{self, workspace_len};
+use gpu_kernels::scan::most_tiles;
+use gpu_spec::param::{PointerMut, Slice, Value};
+use gpu_std::Checked;
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
+
+use super::config::Config;
+use super::launch::{Operation, Plan, same_length};
+use super::number::{BitLayout, Element, Number, bits};
+use super::scan::whole_warps;
+use super::tile_queue;
+use crate::IMAGE;
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
+
+/// How an element compares with another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `==`
+    Equal,
+    /// `!=`, also of NaN.
+    NotEqual,
+}
+
+/// The outputs of a partition; without `rejected` only what is selected is kept.
+struct Outputs<'a, T: DeviceCopy> {
+    selected: DeviceSliceMut<'a, T>,
+    rejected: Option<DeviceSliceMut<'a, T>>,
+    count: DeviceSliceMut<'a, u64>,
+}
+
+impl<T: DeviceCopy> Outputs<'_, T> {
+    /// Fails for outputs that are not as long as the input.
+    fn check(&self, operation: &'static str, len: usize) -> Result<()> {
+        same_length(operation, ("x", len), ("selected", self.selected.len()))?;
+        if let Some(rejected) = &self.rejected {
+            same_length(operation, ("x", len), ("rejected", rejected.len()))?;
+        }
+        same_length(operation, ("count", self.count.len()), ("a single value", 1))
+    }
+}
+
+/// Plans a kernel of `gpu_kernels::compact` over `x`, and runs `launch` with the plan and a workspace.
+fn with_plan<T: Scalar + DeviceCopy>(
+    (operation, kernel): (&'static str, &'static str),
+    stream: &Stream,
+    config: Option<Config>,
+    x: &DeviceSlice<'_, T>,
+    launch: impl FnOnce(&Plan<'_>, DevicePtr, usize) -> Result<()>,
+) -> Result<()> {
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+    whole_warps(operation, &plan)?;
+    let Config { block, items, vector, .. } = *plan.config();
+    let tiles =
+        most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, access::<T>(vector as usize));
+    // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
+    unsafe {
+        let words = workspace_len(size_of::<u64>(), tiles);
+        tile_queue::with(stream, operation, words, |workspace, words| launch(&plan, workspace, words))
+    }
+}
+
+fn flagged<T: Scalar + DeviceCopy>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    (x, flags): (DeviceSlice<'_, T>, DeviceSlice<'_, u8>),
+    mut to: Outputs<'_, T>,
+) -> Result<()> {
+    type Params<T> =
+        (Slice<T>, Slice<u8>, PointerMut<u64>, Value<usize>, PointerMut<T>, PointerMut<T>, PointerMut<u64>);
+    to.check(operation, x.len())?;
+    same_length(operation, ("x", x.len()), ("flags", flags.len()))?;
+    if x.is_empty() {
+        return to.count.copy_from_host(&[0]);
+    }
+    with_plan((operation, "compact_flagged"), stream, config, &x, |plan, workspace, words| {
+        // SAFETY: these are the parameters of the kernel; the outputs are as long as the input, and the workspace has
+        // enough words for the tiles.
+        unsafe {
+            match to.rejected {
+                Some(rejected) => {
+                    plan.launch::<Params<T>, _>((x, flags, workspace, words, to.selected, rejected, to.count))
+                }
+                None => plan.launch::<Params<T>, _>((
+                    x,
+                    flags,
+                    workspace,
+                    words,
+                    to.selected,
+                    DevicePtr::NULL,
+                    to.count,
+                )),
+            }
+        }
+    })
+}
+
+/// [`flagged`] of the elements as integers of their size.
+fn flagged_by_size<T: Element>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    (x, flags): (DeviceSlice<'_, T>, DeviceSlice<'_, Checked<bool>>),
+    Outputs { selected, rejected, count }: Outputs<'_, T>,
+) -> Result<()> {
+    macro_rules! by_size {
+        ($u:ty) => {{
+            let rejected = rejected.map(|rejected| rejected.cast::<$u>()).transpose()?;
+            let to = Outputs { selected: selected.cast::<$u>()?, rejected, count };
+            flagged::<$u>(operation, stream, config, (x.cast()?, flags.cast()?), to)
+        }};
+    }
+    match size_of::<T>() {
+        1 => by_size!(u8),
+        2 => by_size!(u16),
+        4 => by_size!(u32),
+        _ => by_size!(u64),
+    }
+}
+
+/// The keys of a range, of integers of the size of a type: what `gpu_kernels::compact::compact_compared` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Keys {
+    twist: [u64; 2],
+    first: u64,
+    last: u64,
+    is_inverted: bool,
+}
+
+impl Keys {
+    /// Those of all numbers that compare so with `with`.
+    #[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
+    fn of<T: Scalar>(comparison: Comparison, with: T) -> Self {
+        let BitLayout { sign, is_float, negative, always, .. } = BitLayout::of::<T>();
+        let key = |x: u64| always ^ if x & sign == 0 { x } else { x ^ negative };
+        let (least, greatest) = (key(bits(T::MAX_IDENTITY)), key(bits(T::MIN_IDENTITY)));
+        // The keys of -0 and +0 are neighbours.
+        let (low, high) = match is_float && with == T::ZERO {
+            true => (key(sign), key(0)),
+            false => (key(bits(with)), key(bits(with))),
+        };
+        let range = match comparison {
+            _ if with != with => None,
+            Comparison::Less => low.checked_sub(1).map(|last| (least, last)),
+            Comparison::LessOrEqual => Some((least, high)),
+            Comparison::Greater => high.checked_add(1).map(|first| (first, greatest)),
+            Comparison::GreaterOrEqual => Some((low, greatest)),
+            Comparison::Equal | Comparison::NotEqual => Some((low, high)),
+        };
+        // None: a range without keys.
+        let (first, last) = range.filter(|(first, last)| first <= last).unwrap_or((1, 0));
+        Self { twist: [negative, always], first, last, is_inverted: comparison == Comparison::NotEqual }
+    }
+}
+
+/// The selection of what is in the range, of integers.
+fn between<T: Scalar + DeviceCopy>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    (keys, x): (Keys, DeviceSlice<'_, T>),
+    mut to: Outputs<'_, T>,
+) -> Result<()> {
+    type Params<T> = (
+        Value<T>,
+        Value<T>,
+        Value<T>,
+        Value<T>,
+        Value<bool>,
+        Slice<T>,
+        PointerMut<u64>,
+        Value<usize>,
+        PointerMut<T>,
+        PointerMut<T>,
+        PointerMut<u64>,
+    );
+    to.check(operation, x.len())?;
+    if x.is_empty() {
+        return to.count.copy_from_host(&[0]);
+    }
+    let [negative, always, first, last] =
+        [keys.twist[0], keys.twist[1], keys.first, keys.last].map(T::from_u64);
+    let inverted = keys.is_inverted;
+    with_plan((operation, "compact_compared"), stream, config, &x, |plan, workspace, words| {
+        let Outputs { selected, rejected, count } = to;
+        // SAFETY: as in `flagged`.
+        unsafe {
+            match rejected {
+                Some(rejected) => plan.launch::<Params<T>, _>((
+                    negative, always, first, last, inverted, x, workspace, words, selected, rejected, count,
+                )),
+                None => plan.launch::<Params<T>, _>((
+                    negative,
+                    always,
+                    first,
+                    last,
+                    inverted,
+                    x,
+                    workspace,
+                    words,
+                    selected,
+                    DevicePtr::NULL,
+                    count,
+                )),
+            }
+        }
+    })
+}
+
+fn compared<T: Number>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    (comparison, with): (Comparison, T),
+    x: DeviceSlice<'_, T>,
+    Outputs { selected, rejected, count }: Outputs<'_, T>,
+) -> Result<()> {
+    let keys = Keys::of(comparison, with);
+    macro_rules! by_size {
+        ($u:ty) => {{
+            let rejected = rejected.map(|rejected| rejected.cast::<$u>()).transpose()?;
+            let to = Outputs { selected: selected.cast::<$u>()?, rejected, count };
+            between::<$u>(operation, stream, config, (keys, x.cast()?), to)
+        }};
+    }
+    match size_of::<T>() {
+        2 => by_size!(u16),
+        4 => by_size!(u32),
+        _ => by_size!(u64),
+    }
+}
+
+/// The first element of each run of equal ones, and, if requested, its place.
+fn runs<T: Number>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    x: DeviceSlice<'_, T>,
+    to: Outputs<'_, T>,
+    places: Option<&mut DeviceBuffer<u32>>,
+) -> Result<()> {
+    let BitLayout { magnitude, most, .. } = BitLayout::of::<T>();
+    let equality = [magnitude, most];
+    macro_rules! by_size {
+        ($u:ty) => {{
+            let to = Outputs { selected: to.selected.cast::<$u>()?, rejected: None, count: to.count };
+            runs_of::<$u>(operation, stream, config, (equality, x.cast()?), to, places)
+        }};
+    }
+    match size_of::<T>() {
+        2 => by_size!(u16),
+        4 => by_size!(u32),
+        _ => by_size!(u64),
+    }
+}
+
+/// [`runs`] of integers that are equal where their magnitudes and the rest are.
+fn runs_of<T: Scalar + DeviceCopy>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    (equality, x): ([u64; 2], DeviceSlice<'_, T>),
+    mut to: Outputs<'_, T>,
+    places: Option<&mut DeviceBuffer<u32>>,
+) -> Result<()> {
+    type Params<T> = (
+        Value<T>,
+        Value<T>,
+        Slice<T>,
+        PointerMut<u64>,
+        Value<usize>,
+        PointerMut<T>,
+        PointerMut<u32>,
+        PointerMut<u64>,
+    );
+    to.check(operation, x.len())?;
+    if x.is_empty() {
+        return to.count.copy_from_host(&[0]);
+    }
+    let [magnitude, most] = equality.map(T::from_u64);
+    with_plan((operation, "compact_runs"), stream, config, &x, |plan, workspace, words| {
+        let Outputs { selected, count, .. } = to;
+        // SAFETY: as in `flagged`; the places are as many as elements, and have 32 bits.
+        unsafe {
+            match places {
+                Some(places) => plan
+                    .launch::<Params<T>, _>((magnitude, most, x, workspace, words, selected, places, count)),
+                None => plan.launch::<Params<T>, _>((
+                    magnitude,
+                    most,
+                    x,
+                    workspace,
+                    words,
+                    selected,
+                    DevicePtr::NULL,
+                    count,
+                )),
+            }
+        }
+    })
+}
+
+/// Writes the elements for which `x[i]` compares so with `with` to the begin of `selected`, in their order, and their number
+/// to `count`. `selected` is as long as `x`.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Comparison}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, -1.0, 4.0, -1.5])?;
+/// let mut positive = DeviceBuffer::zeros(&stream, 4)?;
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::select_if(&stream, &x, Comparison::Greater, 0.0, &mut positive, &mut count)?;
+/// assert_eq!(count.to_host()?, [2]);
+/// assert_eq!(positive.to_host()?[..2], [3.0, 4.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn select_if<'x, 's, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    comparison: Comparison,
+    with: T,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    select_if_with(stream, None, x, comparison, with, selected, count)
+}
+
+/// [`select_if()`] in a configuration.
+///
+/// # Errors
+/// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+pub fn select_if_with<'x, 's, 'c, T: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    comparison: Comparison,
+    with: T,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (mut selected, mut count) = (selected.into(), count.into());
+    let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
+    compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
+}
+
+/// Writes the elements whose flag is true to the begin of `selected`, in their order, and their number to `count`. `flags`
+/// and `selected` are as long as `x`.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[10u32, 20, 30])?;
+/// let flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&[true, false, true]))?;
+/// let mut selected = DeviceBuffer::zeros(&stream, 3)?;
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::select_flagged(&stream, &x, &flags, &mut selected, &mut count)?;
+/// assert_eq!((count.to_host()?[0], selected.to_host()?), (2, vec![10, 30, 0]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    flags: impl Into<DeviceSlice<'f, Checked<bool>>>,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (mut selected, mut count) = (selected.into(), count.into());
+    let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
+    flagged_by_size("select_flagged", stream, None, (x.into(), flags.into()), to)
+}
+
+/// [`select_if()`] that also writes the other elements to the begin of `rejected`, in their order. `selected` and `rejected`
+/// are as long as `x`.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Comparison}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[5i32, 1, 4, 2])?;
+/// let mut low = DeviceBuffer::zeros(&stream, 4)?;
+/// let mut high = DeviceBuffer::zeros(&stream, 4)?;
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::partition_if(&stream, &x, Comparison::Less, 3, &mut low, &mut high, &mut count)?;
+/// assert_eq!(count.to_host()?, [2]);
+/// assert_eq!((&low.to_host()?[..2], &high.to_host()?[..2]), (&[1, 2][..], &[5, 4][..]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    comparison: Comparison,
+    with: T,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    rejected: impl Into<DeviceSliceMut<'r, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
+    let rejected = Some(rejected.reborrow());
+    let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
+    compared("partition_if", stream, None, (comparison, with), x.into(), to)
+}
+
+/// [`select_flagged()`] that also writes the other elements to the begin of `rejected`, in their order. All arrays but
+/// `count` have the same length.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    flags: impl Into<DeviceSlice<'f, Checked<bool>>>,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    rejected: impl Into<DeviceSliceMut<'r, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
+    let rejected = Some(rejected.reborrow());
+    let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
+    flagged_by_size("partition_flagged", stream, None, (x.into(), flags.into()), to)
+}
+
+/// Writes the first element of each run of equal ones to the begin of `selected`, and the number of runs to `count`:
+/// PyTorch's `unique_consecutive`. `selected` is as long as `x`. NaN equals nothing, −0 equals +0.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+pub fn unique<'x, 's, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    unique_with(stream, None, x, selected, count)
+}
+
+/// [`unique()`] in a configuration.
+///
+/// # Errors
+/// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+pub fn unique_with<'x, 's, 'c, T: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    selected: impl Into<DeviceSliceMut<'s, T>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (mut selected, mut count) = (selected.into(), count.into());
+    let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
+    runs("unique", stream, config.into(), x.into(), to, None)
+}
+
+/// Run-length encoding: [`unique()`], and the length of each run at its place in `lengths`, which is as long as `x` too.
+///
+/// Takes memory for an array like `lengths` until it is done, and two launches.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[7i32, 7, 7, 2, 7])?;
+/// let mut values = DeviceBuffer::zeros(&stream, 5)?;
+/// let mut lengths = DeviceBuffer::zeros(&stream, 5)?;
+/// let mut count = DeviceBuffer::zeros(&stream, 1)?;
+/// ops::run_lengths(&stream, &x, &mut values, &mut lengths, &mut count)?;
+/// assert_eq!(count.to_host()?, [3]);
+/// assert_eq!((&values.to_host()?[..3], &lengths.to_host()?[..3]), (&[7, 2, 7][..], &[3, 1, 1][..]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    values: impl Into<DeviceSliceMut<'v, T>>,
+    lengths: impl Into<DeviceSliceMut<'l, u32>>,
+    count: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    let (x, mut values, lengths, mut count) = (x.into(), values.into(), lengths.into(), count.into());
+    same_length("run_lengths", ("x", x.len()), ("lengths", lengths.len()))?;
+    let Ok(len) = u32::try_from(x.len()) else {
+        let problem = format!("lengths have 32 bits, and x has {} elements; pass less than 2^32", x.len());
+        return Err(OpError::Unsupported { operation: "run_lengths", problem }.into());
+    };
+    let to = Outputs { selected: values.reborrow(), rejected: None, count: count.reborrow() };
+    if len == 0 {
+        return runs("run_lengths", stream, None, x, to, None);
+    }
+    let mut starts = DeviceBuffer::uninit(stream, x.len())?;
+    runs("run_lengths", stream, None, x, to, Some(&mut starts))?;
+    let kernel = stream.device().load(&IMAGE)?.kernel::<compact::run_lengths>()?;
+    kernel.launch(stream, Launch::auto(starts.len()), (len, count.as_slice(), &starts, lengths))
+}

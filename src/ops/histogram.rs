@@ -1,0 +1,222 @@
+//! Histograms: exact counts, in one launch that reads every element once.
+//!
+//! `counts` has the bins of each channel one after the other, and is overwritten.
+
+use gpu_kernels::histogram::Binned;
+use gpu_spec::SharedLen;
+use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+
+use super::config::Config;
+use super::launch::{Operation, Plan};
+use super::number::{Element, Number};
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
+
+/// Bytes of shared memory that copies of the counters take together.
+const COPIES_BYTES: usize = 16 << 10;
+/// The most copies.
+const MOST_COPIES: usize = 8;
+/// The most bytes of shared memory for one copy, or for the edges.
+const MOST_BYTES: usize = 24 << 10;
+/// The most bins of integers: with more the estimate of a bin would be off by more than one.
+const MOST_BINS: usize = 1 << 20;
+
+fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
+    Err(OpError::Unsupported { operation, problem }.into())
+}
+
+/// Channels and bins of each, of counts for all.
+fn shape(operation: &'static str, len: usize, channels: usize, counts: usize) -> Result<[u32; 2]> {
+    if channels == 0 || !counts.is_multiple_of(channels) || counts == 0 {
+        return unsupported(
+            operation,
+            format!(
+                "{counts} counts are not the same number of bins, at least one, for each of {channels} channels"
+            ),
+        );
+    }
+    if !len.is_multiple_of(channels) {
+        return unsupported(
+            operation,
+            format!("{len} elements are not the same number for each of {channels} channels"),
+        );
+    }
+    match (u32::try_from(channels), u32::try_from(counts)) {
+        (Ok(channels), Ok(counts)) => Ok([channels, counts / channels]),
+        _ => unsupported(operation, format!("{counts} counts are too many; there can be up to 2^32 - 1")),
+    }
+}
+
+/// Counters of a block in shared memory: as many copies as there is room for.
+fn local_len(counts: usize) -> usize {
+    match counts * 4 {
+        bytes if bytes > MOST_BYTES => 0,
+        bytes => counts * (COPIES_BYTES / bytes).clamp(1, MOST_COPIES),
+    }
+}
+
+/// Plans the launch, and clears the counts.
+fn plan<'s, T: Scalar + DeviceCopy>(
+    (operation, kernel): (&'static str, &'static str),
+    stream: &'s Stream,
+    config: Option<Config>,
+    x: &DeviceSlice<'_, T>,
+    counts: &mut DeviceSliceMut<'_, u64>,
+) -> Result<Option<Plan<'s>>> {
+    let mut plan = None;
+    if !x.is_empty() {
+        let planned = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
+        let blocks = planned.blocks();
+        if x.len() / blocks as usize >= 1 << 31 {
+            let problem = format!(
+                "{} elements for {blocks} blocks are too many to count in 32 bits; choose more blocks",
+                x.len()
+            );
+            return unsupported(operation, problem);
+        }
+        plan = Some(planned);
+    }
+    stream.memset(counts, 0)?;
+    Ok(plan)
+}
+
+/// Counts the elements in bins of equal width: bin i of n has those from `lower + i * width` on, below the next, for width
+/// = `(upper - lower) / n` and n the length of `counts`. Elements below `lower`, from `upper` on, and NaN are in none.
+///
+/// For integers that is exact. A float's bin is `(x - lower) * (n / (upper - lower))`, computed in its accumulator's type and
+/// truncated.
+///
+/// # Errors
+/// [`OpError::Unsupported`] for a range that is empty or not finite, for no bins, and for more than 2²⁰ bins of integers;
+/// whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.1f32, 0.3, 0.7, 0.74, 1.0, f32::NAN])?;
+/// let mut counts = DeviceBuffer::zeros(&stream, 4)?;
+/// ops::histogram_even(&stream, &x, 0.0..1.0, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [1, 1, 2, 0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    range: std::ops::Range<T>,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    histogram_even_with(stream, None, 1, x, range, counts)
+}
+
+/// [`histogram_even()`] of each of `channels` channels, which are interleaved: element i is of channel `i % channels`. In a
+/// configuration.
+///
+/// # Errors
+/// As without; [`OpError::Unsupported`] too for lengths that are no multiple of the channels; [`OpError::NoSuchVariant`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Two pixels of red, green and blue, in two bins each.
+/// let x = DeviceBuffer::from_host(&stream, &[255u8, 10, 0, 200, 130, 1])?;
+/// let mut counts = DeviceBuffer::zeros(&stream, 6)?;
+/// ops::histogram_even_with(&stream, None, 3, &x, 0..254, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [0, 1, 1, 1, 2, 0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    channels: usize,
+    x: impl Into<DeviceSlice<'x, T>>,
+    range: std::ops::Range<T>,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    type Params<T> =
+        (Value<u32>, Value<u32>, Value<T>, Value<T>, Value<f64>, Slice<T>, Shared<u32>, AtomicSlice<u64>);
+    const NAME: &str = "histogram_even";
+    let (x, mut counts, std::ops::Range { start: lower, end: upper }) = (x.into(), counts.into(), range);
+    let [channels, bins] = shape(NAME, x.len(), channels, counts.len())?;
+    let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
+    if !is_float && bins as usize > MOST_BINS {
+        return unsupported(NAME, format!("{bins} bins are too many; there can be up to 2^20 of integers"));
+    }
+    let scale = if lower < upper { T::scale(bins, lower, upper) } else { 0.0 };
+    if !(scale > 0.0 && scale.is_finite()) {
+        return unsupported(
+            NAME,
+            format!("no bins lie from {lower:?} to {upper:?}; pass a finite range that is not empty"),
+        );
+    }
+    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    let local = SharedLen(local_len(counts.len()));
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { plan.launch::<Params<T>, _>((channels, bins, lower, upper, scale, x, local, counts)) }
+}
+
+/// Counts the elements between each two neighbours of `edges`: bin i has those from `edges[i]` on, below `edges[i + 1]`.
+/// `counts` has one element less than `edges`. Elements below the first edge, from the last on, and NaN are in no bin.
+///
+/// The edges rise; of edges that do not, the counts mean nothing.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for less than two edges; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[5u32, 10, 11, 99, 100])?;
+/// let edges = DeviceBuffer::from_host(&stream, &[0u32, 10, 100])?;
+/// let mut counts = DeviceBuffer::zeros(&stream, 2)?;
+/// ops::histogram_edges(&stream, &x, &edges, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [1, 3]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn histogram_edges<'x, 'e, 'c, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    edges: impl Into<DeviceSlice<'e, T>>,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    histogram_edges_with(stream, None, 1, x, edges, counts)
+}
+
+/// [`histogram_edges()`] of each of `channels` channels, which are interleaved and have the same edges. In a configuration.
+///
+/// # Errors
+/// As without; [`OpError::Unsupported`] too for lengths that are no multiple of the channels; [`OpError::NoSuchVariant`].
+pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    channels: usize,
+    x: impl Into<DeviceSlice<'x, T>>,
+    edges: impl Into<DeviceSlice<'e, T>>,
+    counts: impl Into<DeviceSliceMut<'c, u64>>,
+) -> Result<()> {
+    type Params<T> = (Value<u32>, Slice<T>, Slice<T>, Shared<T>, Shared<u32>, AtomicSlice<u64>);
+    const NAME: &str = "histogram_edges";
+    let (x, edges, mut counts) = (x.into(), edges.into(), counts.into());
+    if edges.len() < 2 {
+        return unsupported(
+            NAME,
+            format!("{} edges have nothing between them; pass two or more", edges.len()),
+        );
+    }
+    let [channels, bins] = shape(NAME, x.len(), channels, counts.len())?;
+    if bins as usize != edges.len() - 1 {
+        let (first, second) = (bins as usize, edges.len() - 1);
+        let names = ("counts of a channel", "the gaps between edges");
+        let (first_name, second_name) = names;
+        return Err(
+            OpError::LengthMismatch { operation: NAME, first_name, first, second_name, second }.into()
+        );
+    }
+    let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
+    let has_room = edges.len() * size_of::<T>() <= MOST_BYTES;
+    let table = SharedLen(if has_room { edges.len() } else { 0 });
+    let local = SharedLen(local_len(counts.len()));
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { plan.launch::<Params<T>, _>((channels, edges, x, table, local, counts)) }
+}

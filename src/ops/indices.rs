@@ -1,0 +1,306 @@
+//! [`Indices`], and what they choose: gather and scatter, of elements and of rows.
+
+use std::fmt::Debug;
+
+use gpu_kernels::index_check;
+use gpu_kernels::move_rows::{self, Rows};
+use gpu_std::Instance;
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Launch, Result,
+    Stream,
+};
+
+use super::index_check::check_indices;
+use super::launch::same_length;
+use super::layout::{launch_rows, misfit, with_unit};
+use crate::IMAGE;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type of indices: u32 or i64.
+pub trait Index: move_rows::Index + Scalar + DeviceCopy + Into<i128> + sealed::Sealed {
+    /// Enqueues the check.
+    #[doc(hidden)]
+    fn check(
+        stream: &Stream,
+        limit: u64,
+        indices: DeviceSlice<'_, Self>,
+        seen: Option<&mut DeviceBuffer<u32>>,
+        found: &mut DeviceBuffer<u64>,
+    ) -> Result<()>;
+}
+
+fn check<I: move_rows::Index + DeviceCopy>(
+    stream: &Stream,
+    limit: u64,
+    indices: DeviceSlice<'_, I>,
+    seen: Option<&mut DeviceBuffer<u32>>,
+    found: &mut DeviceBuffer<u64>,
+) -> Result<()>
+where
+    index_check::check_indices<I>: Instance,
+{
+    let kernel = stream.device().load(&IMAGE)?.kernel::<index_check::check_indices<I>>()?;
+    kernel.launch(stream, Launch::auto(indices.len()), (limit, indices, seen, found))
+}
+
+macro_rules! index {
+    ($($t:ty)*) => { $(
+        impl sealed::Sealed for $t {}
+
+        impl Index for $t {
+            fn check(
+                stream: &Stream,
+                limit: u64,
+                indices: DeviceSlice<'_, Self>,
+                seen: Option<&mut DeviceBuffer<u32>>,
+                found: &mut DeviceBuffer<u64>,
+            ) -> Result<()> {
+                check(stream, limit, indices, seen, found)
+            }
+        }
+    )* };
+}
+index! { u32 i64 }
+
+/// Indices that are known to be in range.
+///
+/// They are checked once, when this is made, which waits for the answer; operations that take them are asynchronous then and
+/// check nothing. The elements cannot change while they are borrowed.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let table = DeviceBuffer::from_host(&stream, &[0.0f32, 0.1, 1.0, 1.1, 2.0, 2.1])?;
+/// let chosen = DeviceBuffer::from_host(&stream, &[2u32, 0, 2])?;
+/// let chosen = ops::Indices::new(&stream, &chosen, 3)?;
+/// let mut rows = DeviceBuffer::uninit(&stream, 6)?;
+/// ops::gather_rows(&stream, table.as_2d(2, 3)?, &chosen, rows.as_2d_mut(2, 3)?)?;
+/// assert_eq!(rows.to_host()?, [2.0, 2.1, 0.0, 0.1, 2.0, 2.1]);
+///
+/// let wrong = DeviceBuffer::from_host(&stream, &[0i64, -1, 3])?;
+/// let error = ops::Indices::new(&stream, &wrong, 3).unwrap_err();
+/// assert!(error.to_string().starts_with("Indices: indices[1] is -1, but must be at least 0 and below 3"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Indices<'a, I: Index> {
+    elements: DeviceSlice<'a, I>,
+    limit: usize,
+    is_unique: bool,
+}
+
+impl<'a, I: Index> Indices<'a, I> {
+    /// Checks that all are below `limit` and none is negative: to gather by.
+    ///
+    /// # Errors
+    /// [`OpError::Index`](crate::OpError::Index), which names the first; whatever the runtime reports.
+    pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
+        Self::checked(stream, elements.into(), limit, false)
+    }
+
+    /// Checks also that none occurs twice: to scatter by. Takes memory for a bit for each element below `limit`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which names the least that occurs more than once.
+    pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
+        Self::checked(stream, elements.into(), limit, true)
+    }
+
+    fn checked(stream: &Stream, elements: DeviceSlice<'a, I>, limit: usize, is_unique: bool) -> Result<Self> {
+        check_indices(stream, "Indices", ("indices", elements), limit, is_unique)?;
+        Ok(Self { elements, limit, is_unique })
+    }
+
+    /// The number of indices.
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    /// What all are below.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Fails if there are fewer elements or rows than the indices choose from.
+    fn chooses(&self, operation: &'static str, what: &str, available: usize) -> Result<()> {
+        if self.limit <= available {
+            return Ok(());
+        }
+        let problem = format!(
+            "the indices were checked to be below {}, but there are {available} {what}; check them with that limit",
+            self.limit
+        );
+        misfit(operation, problem)
+    }
+
+    /// Fails unless no index occurs twice.
+    fn writes(&self, operation: &'static str) -> Result<()> {
+        if self.is_unique {
+            return Ok(());
+        }
+        misfit(operation, "the indices may hold one twice; make them with `Indices::unique`".to_owned())
+    }
+}
+
+/// Rows of any elements by indices.
+///
+/// # Safety
+/// Both have the rows, of `width` elements at these pitches, that `indices` choose; none twice if they choose what is written.
+unsafe fn by_indices<T: DeviceCopy, I: Index>(
+    stream: &Stream,
+    indices: &Indices<'_, I>,
+    (width, pitches, scatters): (usize, [usize; 2], bool),
+    from: DeviceSlice<'_, T>,
+    to: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    if indices.is_empty() || width * size_of::<T>() == 0 {
+        return Ok(());
+    }
+    with_unit!(T, U => {
+        let units = size_of::<T>() / size_of::<U>();
+        let of = |elements: usize| (elements * units) as u64;
+        let rows = Rows {
+            count: indices.len() as u64,
+            width: of(width),
+            limit: indices.limit as u64,
+            pitches: pitches.map(of),
+            scatters: scatters.into(),
+        };
+        // SAFETY: passed on from the caller, in other units.
+        unsafe { launch_rows::<U, I>(stream, rows, Some(indices.elements), from.cast()?, to.cast()?) }
+    })
+}
+
+/// `to[i] = from[indices[i]]`.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) for another number of indices than elements of `to`; [`OpError::Shape`](crate::OpError::Shape) for indices that were
+/// checked for more elements than there are; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[10.0f64, 11.0, 12.0])?;
+/// let order = DeviceBuffer::from_host(&stream, &[2i64, 0, 1, 2])?;
+/// let order = ops::Indices::new(&stream, &order, x.len())?;
+/// let mut out = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::gather(&stream, &x, &order, &mut out)?;
+/// assert_eq!(out.to_host()?, [12.0, 10.0, 11.0, 12.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
+    stream: &Stream,
+    from: impl Into<DeviceSlice<'f, T>>,
+    indices: &Indices<'_, I>,
+    to: impl Into<DeviceSliceMut<'t, T>>,
+) -> Result<()> {
+    let (from, to) = (from.into(), to.into());
+    same_length("gather", ("indices", indices.len()), ("the output", to.len()))?;
+    indices.chooses("gather", "elements", from.len())?;
+    // SAFETY: elements are rows of one; all indices are below the number of those that are read.
+    unsafe { by_indices(stream, indices, (1, [1, 1], false), from, to) }
+}
+
+/// `to[[i, column]] = from[[indices[i], column]]`: rows of a table, as an embedding takes them.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for rows of two widths, another number of indices than rows of `to`, or indices that were checked for
+/// more rows than there are; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let table = DeviceBuffer::from_host(&stream, &[0.0f32, 0.5, 1.0, 1.5, 2.0, 2.5])?;
+/// let tokens = DeviceBuffer::from_host(&stream, &[2u32, 0])?;
+/// let tokens = ops::Indices::new(&stream, &tokens, 3)?;
+/// let mut embedded = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::gather_rows(&stream, table.as_2d(2, 3)?, &tokens, embedded.as_2d_mut(2, 2)?)?;
+/// assert_eq!(embedded.to_host()?, [2.0, 2.5, 0.0, 0.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[doc(alias("embedding", "index_select", "take"))]
+pub fn gather_rows<T: DeviceCopy, I: Index>(
+    stream: &Stream,
+    from: DeviceSlice2<'_, T>,
+    indices: &Indices<'_, I>,
+    to: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
+    same_width("gather_rows", width, to.width())?;
+    same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.height()))?;
+    indices.chooses("gather_rows", "rows", from.height())?;
+    // SAFETY: all indices are below the number of rows that are read.
+    unsafe { by_indices(stream, indices, (width, pitches, false), from.elements(), to.into_elements()) }
+}
+
+/// `to[indices[i]] = from[i]`; the other elements of `to` stay. No index occurs twice: [`Indices::unique`].
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) for another number of indices than elements of `from`; [`OpError::Shape`](crate::OpError::Shape) for indices that were
+/// checked for more elements than there are, or not for being unique; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1u8, 2])?;
+/// let places = DeviceBuffer::from_host(&stream, &[3u32, 0])?;
+/// let places = ops::Indices::unique(&stream, &places, 4)?;
+/// let mut out = DeviceBuffer::from_host(&stream, &[9u8; 4])?;
+/// ops::scatter(&stream, &x, &places, &mut out)?;
+/// assert_eq!(out.to_host()?, [2, 9, 9, 1]);
+///
+/// let twice = DeviceBuffer::from_host(&stream, &[3u32, 3])?;
+/// let error = ops::Indices::unique(&stream, &twice, 4).unwrap_err();
+/// assert!(error.to_string().starts_with("index 3 occurs more than once"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
+    stream: &Stream,
+    from: impl Into<DeviceSlice<'f, T>>,
+    indices: &Indices<'_, I>,
+    to: impl Into<DeviceSliceMut<'t, T>>,
+) -> Result<()> {
+    let (from, to) = (from.into(), to.into());
+    same_length("scatter", ("indices", indices.len()), ("the input", from.len()))?;
+    indices.chooses("scatter", "elements", to.len())?;
+    indices.writes("scatter")?;
+    // SAFETY: elements are rows of one; all indices are below the number of those that are written, and differ.
+    unsafe { by_indices(stream, indices, (1, [1, 1], true), from, to) }
+}
+
+/// `to[[indices[i], column]] = from[[i, column]]`; the other rows of `to` stay. No index occurs twice: [`Indices::unique`].
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for rows of two widths, another number of indices than rows of `from`, or indices that were checked for
+/// more rows than there are, or not for being unique; whatever the runtime reports.
+pub fn scatter_rows<T: DeviceCopy, I: Index>(
+    stream: &Stream,
+    from: DeviceSlice2<'_, T>,
+    indices: &Indices<'_, I>,
+    to: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
+    same_width("scatter_rows", width, to.width())?;
+    same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.height()))?;
+    indices.chooses("scatter_rows", "rows", to.height())?;
+    indices.writes("scatter_rows")?;
+    // SAFETY: all indices are below the number of rows that are written, and differ.
+    unsafe { by_indices(stream, indices, (width, pitches, true), from.elements(), to.into_elements()) }
+}
+
+/// Fails for rows of two widths.
+fn same_width(operation: &'static str, from: usize, to: usize) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    misfit(operation, format!("rows of {from} elements do not fit rows of {to}; pass views of one width"))
+}

@@ -1,0 +1,322 @@
+//! Moving rows: strided copies, transposes, concatenation and splitting. Every bit is kept, of structs too.
+
+use std::ops::Range;
+
+use gpu_kernels::move_rows::Rows;
+use gpu_kernels::transpose::{self, Matrices, side, threads};
+use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Value};
+use gpu_std::scalar::Scalar;
+use gpu_std::{Instance, KernelType};
+use warpsmith_runtime::{
+    DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+    Launch, Result, Stream,
+};
+
+use super::launch::Operation;
+use crate::IMAGE;
+use crate::op_error::OpError;
+
+/// Fails with what does not fit.
+pub(super) fn misfit<T>(operation: &'static str, problem: String) -> Result<T> {
+    Err(OpError::Shape { operation, problem }.into())
+}
+
+/// Runs `$body` with `$unit`, the integer of the largest size that divides those of `$t` and its alignment.
+macro_rules! with_unit {
+    ($t:ty, $unit:ident => $body:expr) => {
+        match size_of::<$t>() | align_of::<$t>() {
+            bits if bits % 8 == 0 => {
+                type $unit = u64;
+                $body
+            }
+            bits if bits % 4 == 0 => {
+                type $unit = u32;
+                $body
+            }
+            bits if bits % 2 == 0 => {
+                type $unit = u16;
+                $body
+            }
+            _ => {
+                type $unit = u8;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_unit;
+
+/// Moves rows of units, in order or by indices.
+///
+/// # Safety
+/// Both are valid for the rows that `rows` says; no index occurs twice where they choose the row that is written.
+pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>(
+    stream: &Stream,
+    rows: Rows,
+    indices: Option<DeviceSlice<'_, I>>,
+    from: DeviceSlice<'_, U>,
+    to: DeviceSliceMut<'_, U>,
+) -> Result<()> {
+    let n = rows.count as usize * rows.width as usize;
+    let arrays = [from.as_device_ptr(), to.as_device_ptr()];
+    let operation = Operation::by_indices::<U, I>(stream, "move_rows", n, &arrays, None);
+    // SAFETY: these are the parameters of the kernel, whose conditions hold by this function's; a buffer that is read and one
+    // that is written do not overlap.
+    unsafe {
+        operation.launch::<(Value<Rows>, Optional<Slice<I>>, Pointer<U>, PointerMut<U>), _>((
+            rows, indices, from, to,
+        ))
+    }
+}
+
+/// Rows from `from` to `to`, with pitches that may differ: `to[[row, column]] = from[[row, column]]`.
+///
+/// # Errors
+/// [`OpError::Shape`] for views of two shapes; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Columns 1 and 2 of a matrix of three rows of four.
+/// let x = DeviceBuffer::from_host(&stream, &[0u16, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23])?;
+/// let mut part = DeviceBuffer::uninit(&stream, 6)?;
+/// ops::copy_2d(&stream, x.as_2d(4, 3)?.part(.., 1..3), part.as_2d_mut(2, 3)?)?;
+/// assert_eq!(part.to_host()?, [1, 2, 11, 12, 21, 22]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn copy_2d<T: DeviceCopy>(
+    stream: &Stream,
+    from: DeviceSlice2<'_, T>,
+    to: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    copy_named("copy_2d", stream, from, to)
+}
+
+fn copy_named<T: DeviceCopy>(
+    operation: &'static str,
+    stream: &Stream,
+    from: DeviceSlice2<'_, T>,
+    to: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let (width, height) = (from.width(), from.height());
+    if (width, height) != (to.width(), to.height()) {
+        let problem = format!(
+            "{height} rows of {width} elements do not fit {} rows of {}; pass views of one shape",
+            to.height(),
+            to.width()
+        );
+        return misfit(operation, problem);
+    }
+    if from.is_empty() || size_of::<T>() == 0 {
+        return Ok(());
+    }
+    let pitches = [from.pitch(), to.pitch()];
+    let (from, to) = (from.elements(), to.into_elements());
+    if pitches == [width; 2] {
+        return super::copy(stream, from, to);
+    }
+    with_unit!(T, U => {
+        let units = size_of::<T>() / size_of::<U>();
+        let of = |elements: usize| (elements * units) as u64;
+        let rows = Rows {
+            count: height as u64,
+            width: of(width),
+            limit: 0,
+            pitches: pitches.map(of),
+            scatters: 0,
+        };
+        // SAFETY: both have these rows, as views say; there are no indices.
+        unsafe { launch_rows::<U, u32>(stream, rows, None, from.cast()?, to.cast()?) }
+    })
+}
+
+/// `to[[column, row]] = from[[row, column]]`.
+///
+/// # Errors
+/// [`OpError::Shape`] where `to` does not have a row for each column of `from` and a column for each row, and for elements of
+/// a size other than 1, 2, 4, 8 or 16 bytes; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let mut turned = DeviceBuffer::uninit(&stream, 6)?;
+/// ops::transpose(&stream, x.as_2d(3, 2)?, turned.as_2d_mut(2, 3)?)?;
+/// assert_eq!(turned.to_host()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn transpose<T: DeviceCopy>(
+    stream: &Stream,
+    from: DeviceSlice2<'_, T>,
+    to: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let shape = [1, from.height(), from.width()];
+    let pitches = [[from.pitch(), 0], [to.pitch(), 0]];
+    let turned = [1, to.width(), to.height()];
+    turn("transpose", stream, (shape, turned, pitches), from.elements(), to.into_elements())
+}
+
+/// [`transpose()`] of each plane: `to[[plane, column, row]] = from[[plane, row, column]]`.
+///
+/// # Errors
+/// As [`transpose()`], also for another number of planes.
+pub fn transpose_batched<T: DeviceCopy>(
+    stream: &Stream,
+    from: DeviceSlice3<'_, T>,
+    to: DeviceSliceMut3<'_, T>,
+) -> Result<()> {
+    let shape = [from.depth(), from.height(), from.width()];
+    let turned = [to.depth(), to.width(), to.height()];
+    let pitches = [[from.pitch(), from.pitch() * from.rows()], [to.pitch(), to.pitch() * to.rows()]];
+    turn("transpose_batched", stream, (shape, turned, pitches), from.elements(), to.into_elements())
+}
+
+/// Transposes matrices of `[count, rows, columns]`, of strides of rows and matrices on both sides.
+fn turn<T: DeviceCopy>(
+    operation: &'static str,
+    stream: &Stream,
+    (shape, turned, pitches): ([usize; 3], [usize; 3], [[usize; 2]; 2]),
+    from: DeviceSlice<'_, T>,
+    to: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let [count, rows, columns] = shape;
+    if shape != turned {
+        let problem = format!(
+            "{count} times {rows} rows of {columns} elements become {count} times {columns} rows of {rows}, but the output has \
+             {} times {} rows of {}",
+            turned[0], turned[2], turned[1]
+        );
+        return misfit(operation, problem);
+    }
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let [from_strides, to_strides] = pitches.map(|strides| strides.map(|stride| stride as u64));
+    let shape = Matrices {
+        count: count as u64,
+        rows: rows as u64,
+        columns: columns as u64,
+        from: from_strides,
+        to: to_strides,
+    };
+    match size_of::<T>() {
+        1 => turn_as::<u8>(stream, shape, from.cast()?, to.cast()?),
+        2 => turn_as::<u16>(stream, shape, from.cast()?, to.cast()?),
+        4 => turn_as::<u32>(stream, shape, from.cast()?, to.cast()?),
+        8 => turn_as::<u64>(stream, shape, from.cast()?, to.cast()?),
+        16 => turn_as::<u128>(stream, shape, from.cast()?, to.cast()?),
+        bytes => misfit(
+            operation,
+            format!(
+                "elements of {bytes} bytes are not supported; transpose elements of 1, 2, 4, 8 or 16 bytes"
+            ),
+        ),
+    }
+}
+
+fn turn_as<U: KernelType + DeviceCopy>(
+    stream: &Stream,
+    shape: Matrices,
+    from: DeviceSlice<'_, U>,
+    to: DeviceSliceMut<'_, U>,
+) -> Result<()>
+where
+    transpose::transpose<U>: Instance,
+{
+    let kernel = stream.device().load(&IMAGE)?.kernel::<transpose::transpose<U>>()?;
+    let side = side(size_of::<U>()) as u64;
+    let tiles = shape.count.saturating_mul(shape.rows.div_ceil(side) * shape.columns.div_ceil(side));
+    let most = u64::from(stream.device().properties().max_grid[0]);
+    let launch = Launch::grid_block(tiles.min(most) as u32, threads(size_of::<U>()));
+    // SAFETY: views have these elements; one that is read and one that is written do not overlap; the block is the kernel's.
+    unsafe { kernel.launch_unsafe(stream, launch, (shape, from, to)) }
+}
+
+/// The ranges of parts that follow each other, of these sizes, and their sum.
+fn ranges(sizes: impl IntoIterator<Item = usize>) -> (Vec<Range<usize>>, usize) {
+    let mut end = 0;
+    let range = |size: usize| {
+        let start = end;
+        end += size;
+        start..end
+    };
+    let ranges = sizes.into_iter().map(range).collect();
+    (ranges, end)
+}
+
+/// Fails unless all parts together are the whole.
+fn fits(
+    operation: &'static str,
+    (what, sum, whole): (&str, usize, usize),
+    (across, of_parts, of_whole): (&str, impl IntoIterator<Item = usize>, usize),
+) -> Result<()> {
+    if sum != whole {
+        return misfit(operation, format!("the parts have {sum} {what} together, but the whole has {whole}"));
+    }
+    for (index, part) in of_parts.into_iter().enumerate() {
+        if part != of_whole {
+            return misfit(
+                operation,
+                format!("part {index} has {part} {across}, but the whole has {of_whole}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Writes concatenation and splitting along one side.
+macro_rules! along {
+    ($concat:ident, $split:ident, $side:ident, $what:literal, $other:ident, $across:literal, $doc:literal,
+        |$range:ident| ($rows:expr, $columns:expr)) => {
+        #[doc = concat!("Views one ", $doc, " the other, in `to`.")]
+        ///
+        /// # Errors
+        /// [`OpError::Shape`] where the parts do not make up the whole; whatever the runtime reports.
+        ///
+        /// ```
+        /// # use warpsmith::{ops, prelude::*};
+        /// # let stream = Stream::new(&Device::open("cpu")?)?;
+        /// let x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4])?;
+        /// let y = DeviceBuffer::from_host(&stream, &[5u8, 6, 7, 8])?;
+        /// let mut both = DeviceBuffer::uninit(&stream, 8)?;
+        /// ops::concat_columns(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(4, 2)?)?;
+        /// assert_eq!(both.to_host()?, [1, 2, 5, 6, 3, 4, 7, 8]);
+        /// ops::concat_rows(&stream, &[x.as_2d(2, 2)?, y.as_2d(2, 2)?], both.as_2d_mut(2, 4)?)?;
+        /// assert_eq!(both.to_host()?, [1, 2, 3, 4, 5, 6, 7, 8]);
+        /// # Ok::<(), warpsmith::Error>(())
+        /// ```
+        pub fn $concat<T: DeviceCopy>(
+            stream: &Stream,
+            parts: &[DeviceSlice2<'_, T>],
+            mut to: DeviceSliceMut2<'_, T>,
+        ) -> Result<()> {
+            let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
+            let across = ($across, parts.iter().map(|part| part.$other()), to.$other());
+            fits(stringify!($concat), ($what, sum, to.$side()), across)?;
+            for (part, $range) in parts.iter().zip(ranges) {
+                copy_named(stringify!($concat), stream, *part, to.reborrow().into_part($rows, $columns))?;
+            }
+            Ok(())
+        }
+
+        #[doc = concat!("The reverse of [`", stringify!($concat), "()`]: parts of `from`, one ", $doc, " the other.")]
+        ///
+        /// # Errors
+        /// [`OpError::Shape`] where the parts do not make up the whole; whatever the runtime reports.
+        pub fn $split<T: DeviceCopy>(
+            stream: &Stream,
+            from: DeviceSlice2<'_, T>,
+            parts: &mut [DeviceSliceMut2<'_, T>],
+        ) -> Result<()> {
+            let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
+            let across = ($across, parts.iter().map(|part| part.$other()), from.$other());
+            fits(stringify!($split), ($what, sum, from.$side()), across)?;
+            for (part, $range) in parts.iter_mut().zip(ranges) {
+                copy_named(stringify!($split), stream, from.part($rows, $columns), part.reborrow())?;
+            }
+            Ok(())
+        }
+    };
+}
+along!(concat_rows, split_rows, height, "rows", width, "elements in a row", "below", |range| (range, ..));
+along!(concat_columns, split_columns, width, "columns", height, "rows", "beside", |range| (.., range));

@@ -1,0 +1,174 @@
+//! [`Operand`]: an input of an elementwise operation, which may be broadcast.
+
+use gpu_kernels::operand::Form;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result};
+
+use super::launch::same_length;
+use super::number::Element;
+use crate::op_error::OpError;
+
+/// An input of an elementwise operation: an array of the output's length, a number for all elements, a [`row()`] or a
+/// [`column()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Two rows of three.
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let bias = DeviceBuffer::from_host(&stream, &[10.0f32, 20.0, 30.0])?;
+/// let scale = DeviceBuffer::from_host(&stream, &[1.0f32, -1.0])?;
+/// let (mut sum, mut product) = (DeviceBuffer::uninit(&stream, 6)?, DeviceBuffer::uninit(&stream, 6)?);
+/// ops::add(&stream, &x, ops::row(&bias), &mut sum)?;
+/// assert_eq!(sum.to_host()?, [11.0, 22.0, 33.0, 14.0, 25.0, 36.0]);
+/// ops::mul(&stream, &x, ops::column(&scale), &mut product)?;
+/// assert_eq!(product.to_host()?, [1.0, 2.0, 3.0, -4.0, -5.0, -6.0]);
+/// ops::sub(&stream, 1.0, &x, &mut sum)?;
+/// assert_eq!(sum.to_host()?, [0.0, -1.0, -2.0, -3.0, -4.0, -5.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Operand<'a, T: DeviceCopy>(Source<'a, T>);
+
+#[derive(Debug, Clone, Copy)]
+enum Source<'a, T: DeviceCopy> {
+    Each(DeviceSlice<'a, T>),
+    Scalar(T),
+    Row(DeviceSlice<'a, T>),
+    Column(DeviceSlice<'a, T>),
+}
+
+/// The same elements for each row of an output, whose rows have as many.
+pub fn row<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
+    Operand(Source::Row(elements.into()))
+}
+
+/// An element for each row of an output, which has as many rows.
+pub fn column<'a, T: DeviceCopy>(elements: impl Into<DeviceSlice<'a, T>>) -> Operand<'a, T> {
+    Operand(Source::Column(elements.into()))
+}
+
+impl<T: DeviceCopy> From<T> for Operand<'_, T> {
+    fn from(value: T) -> Self {
+        Self(Source::Scalar(value))
+    }
+}
+
+macro_rules! from_arrays {
+    ($($array:ty),*) => { $(
+        impl<'a, T: DeviceCopy> From<$array> for Operand<'a, T> {
+            fn from(array: $array) -> Self {
+                Self(Source::Each(array.into()))
+            }
+        }
+    )* };
+}
+from_arrays!(DeviceSlice<'a, T>, &'a DeviceBuffer<T>, &'a DeviceSliceMut<'_, T>, &DeviceSlice<'a, T>);
+
+/// What a kernel takes for an operand.
+pub(super) struct Arguments<'a, S: DeviceCopy> {
+    pub form: Form,
+    pub value: S,
+    pub array: Option<DeviceSlice<'a, S>>,
+}
+
+impl<S: DeviceCopy> Arguments<'_, S> {
+    /// The array's address; none is aligned to anything.
+    pub fn address(&self) -> DevicePtr {
+        self.array.as_ref().map_or(DevicePtr::NULL, DeviceSlice::as_device_ptr)
+    }
+}
+
+impl<'a, T: DeviceCopy> Operand<'a, T> {
+    /// The array, if there is an element for each of the output.
+    pub(super) fn each(&self) -> Option<DeviceSlice<'a, T>> {
+        match self.0 {
+            Source::Each(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is one.
+    pub(super) fn scalar(&self) -> Option<T> {
+        match self.0 {
+            Source::Scalar(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The width of an output of `len` elements, if it follows from this.
+    ///
+    /// # Errors
+    /// A length that does not fit.
+    pub(super) fn width(
+        &self,
+        operation: &'static str,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Option<usize>> {
+        let (what, count) = match self.0 {
+            Source::Each(array) => {
+                return same_length(operation, (name, array.len()), ("the output", len)).map(|()| None);
+            }
+            Source::Scalar(_) => return Ok(None),
+            Source::Row(array) => ("row", array.len()),
+            Source::Column(array) => ("column", array.len()),
+        };
+        if len == 0 {
+            return Ok(None);
+        }
+        if count == 0 || !len.is_multiple_of(count) {
+            let problem = format!(
+                "{name} is a {what} of {count} elements, but the output has {len}, which is no multiple; pass an output of \
+                 whole rows"
+            );
+            return Err(OpError::Shape { operation, problem }.into());
+        }
+        Ok(Some(if what == "row" { count } else { len / count }))
+    }
+
+    /// As a kernel takes it, in elements of the same bytes.
+    pub(super) fn arguments<S: DeviceCopy>(
+        &self,
+        bits: impl Fn(T) -> S,
+        none: S,
+    ) -> Result<Arguments<'a, S>> {
+        let (form, array) = match self.0 {
+            Source::Scalar(value) => {
+                return Ok(Arguments { form: Form::SCALAR, value: bits(value), array: None });
+            }
+            Source::Each(array) => (Form::EACH, array),
+            Source::Row(array) => (Form::ROW, array),
+            Source::Column(array) => (Form::COLUMN, array),
+        };
+        Ok(Arguments { form, value: none, array: Some(array.cast()?) })
+    }
+}
+
+/// The width that all operands agree on; 1 where none of them says.
+///
+/// # Errors
+/// A length that does not fit, widths that differ.
+pub(super) fn common_width(
+    operation: &'static str,
+    widths: impl IntoIterator<Item = Result<Option<usize>>>,
+) -> Result<usize> {
+    let mut common = None;
+    for width in widths {
+        let Some(width) = width? else { continue };
+        if let Some(other) = common.replace(width)
+            && other != width
+        {
+            let problem = format!(
+                "one input asks for rows of {other} elements, another for rows of {width}; pass inputs of one shape"
+            );
+            return Err(OpError::Shape { operation, problem }.into());
+        }
+    }
+    Ok(common.unwrap_or(1))
+}
+
+/// The unsigned integer of a number's bytes.
+pub(super) fn bits<T: Element, S: bytemuck::Pod>(value: T) -> S {
+    let number = value.to_scalar();
+    bytemuck::pod_read_unaligned(bytemuck::bytes_of(&number))
+}

@@ -1,0 +1,213 @@
+//! A user's own functions and operators, which `#[elementwise]` and `#[reduction]` made kernels: launched as the
+//! operations of this crate are, by what was tuned or else by default.
+
+use gpu_spec::{KernelSpec, ParamKind};
+use gpu_std::elementwise::Elementwise;
+use gpu_std::reduction::{Reduce, Reduction};
+use warpsmith_runtime::launch::arguments::with_machine_parameters;
+use warpsmith_runtime::{
+    Arguments, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream,
+};
+
+use super::config::Config;
+use super::launch::{Operation, same_length};
+use super::reduce::{element, value};
+
+/// `out[i] = f(x[i], y[i], …)` for a function `F` that [`#[elementwise]`](macro@gpu_std::elementwise) made a kernel, with
+/// its code in `image`. The arguments are those of the function, a buffer or slice for each array and a value for each
+/// scalar, and behind them the output, unless the function updates its last array.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) where an array has another length than the output; whatever
+/// the runtime reports.
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::{ops, prelude::*};
+///
+/// // In a kernel crate:
+/// #[elementwise]
+/// pub fn scaled_relu(x: f32, y: f32) -> f32 { x.max(0.0) * y }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[-1.0f32, 2.0, 3.0])?;
+/// let y = DeviceBuffer::from_host(&stream, &[10.0f32, 10.0, 0.5])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::map::<scaled_relu>(&stream, &KERNELS, (&x, &y, &mut out))?;
+/// assert_eq!(out.to_host()?, [0.0, 20.0, 1.5]);
+///
+/// let error = ops::map::<scaled_relu>(&stream, &KERNELS, (&x, y.slice(1..), &mut out)).unwrap_err();
+/// assert!(error.to_string().contains("scaled_relu: y has 2 elements, but out has 3"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn map<F: Elementwise>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    arguments: impl Arguments<F::Params>,
+) -> Result<()> {
+    map_with::<F>(stream, image, None, arguments)
+}
+
+/// [`map()`] in a configuration, of which the instances are those that the kernel crate lists.
+///
+/// # Errors
+/// As [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+pub fn map_with<F: Elementwise>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    config: impl Into<Option<Config>>,
+    arguments: impl Arguments<F::Params>,
+) -> Result<()> {
+    let Some(first) = F::VARIANTS.first() else { return Ok(()) };
+    let spec = (first.spec)();
+    let arrays = Arrays::of::<F::Params, _>(spec, &arguments);
+    let Some((out, of)) = arrays.0.split_last() else { return Ok(()) };
+    for array in of {
+        same_length(spec.name, (array.name, array.len), (out.name, out.len))?;
+    }
+    let element_bytes = arrays.0.iter().map(|array| array.element_bytes).max().unwrap_or(1);
+    let addresses: Vec<DevicePtr> = arrays.0.iter().map(|array| array.address).collect();
+    let (variants, config) = ((F::VARIANTS, false), config.into());
+    let operation = Operation::of_family(stream, image, variants, element_bytes, out.len, &addresses, config);
+    // SAFETY: these are the parameters of the kernel, by the contract of `Elementwise`, and it is safe.
+    unsafe { operation.launch::<F::Params, _>(arguments) }
+}
+
+/// The slices among the arguments of a launch.
+struct Arrays(Vec<Array>);
+
+struct Array {
+    name: &'static str,
+    element_bytes: usize,
+    address: DevicePtr,
+    len: usize,
+}
+
+impl Arrays {
+    /// Of a kernel that takes values and slices alone.
+    fn of<P, A: Arguments<P>>(spec: &KernelSpec, arguments: &A) -> Self {
+        with_machine_parameters::<P, A, _>(arguments, |machine| {
+            let mut slots = machine.iter();
+            let mut arrays = Vec::new();
+            for param in spec.params {
+                let (Some(first), false) = (slots.next(), param.kind == ParamKind::Value) else { continue };
+                let Some(second) = slots.next() else { continue };
+                // SAFETY: a slice's machine parameters are a pointer and a length, of 8 bytes each.
+                let [address, len] =
+                    [*first, *second].map(|slot| unsafe { slot.cast::<u64>().read_unaligned() });
+                let array = Array {
+                    name: param.name,
+                    element_bytes: param.size,
+                    address: DevicePtr(address),
+                    len: len as usize,
+                };
+                arrays.push(array);
+            }
+            Self(arrays)
+        })
+    }
+}
+
+/// The type of the elements that an operator reduces, and of its result.
+type Item<R> = <<R as Reduce>::Operator as Reduction>::Item;
+type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
+
+/// The value of `x` by an operator `R` that [`#[reduction]`](macro@gpu_std::reduction) made a kernel, with its code in
+/// `image`. Waits for it. Of no elements it is made of the operator's identity.
+///
+/// # Errors
+/// Errors of the runtime.
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::{ops, prelude::*};
+///
+/// // In a kernel crate:
+/// #[reduction(identity = 0.0, fold = |greatest, x: f32| greatest_of(greatest, x.abs()))]
+/// pub fn greatest_of(a: f32, b: f32) -> f32 { a.max(b) }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, -7.0, 3.0])?;
+/// assert_eq!(ops::reduce::<greatest_of>(&stream, &KERNELS, &x)?, 7.0);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn reduce<'x, R: Reduce>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    x: impl Into<DeviceSlice<'x, Item<R>>>,
+) -> Result<Output<R>>
+where
+    Item<R>: DeviceCopy,
+    Output<R>: DeviceCopy,
+{
+    let x = x.into();
+    let operation = operation::<R>(stream, image, &x, None);
+    // SAFETY: the kernel is a reduction of these types, by the contract of `Reduce`.
+    unsafe { value(stream, &operation, x, value_bytes::<R>(), of_nothing::<R>()) }
+}
+
+/// [`reduce()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) when `out` is not one element; whatever the runtime reports.
+pub fn reduce_into<'x, 'o, R: Reduce>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    x: impl Into<DeviceSlice<'x, Item<R>>>,
+    out: impl Into<DeviceSliceMut<'o, Output<R>>>,
+) -> Result<()>
+where
+    Item<R>: DeviceCopy,
+    Output<R>: DeviceCopy,
+{
+    reduce_into_with::<R>(stream, image, None, x, out)
+}
+
+/// [`reduce_into()`] in a configuration.
+///
+/// # Errors
+/// As [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+pub fn reduce_into_with<'x, 'o, R: Reduce>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    config: impl Into<Option<Config>>,
+    x: impl Into<DeviceSlice<'x, Item<R>>>,
+    out: impl Into<DeviceSliceMut<'o, Output<R>>>,
+) -> Result<()>
+where
+    Item<R>: DeviceCopy,
+    Output<R>: DeviceCopy,
+{
+    let (x, out) = (x.into(), out.into());
+    let name = R::VARIANTS.first().map_or("reduce", |variant| (variant.spec)().name);
+    same_length(name, ("the output", out.len()), ("a single value", 1))?;
+    let operation = operation::<R>(stream, image, &x, config.into());
+    // SAFETY: the kernel is a reduction of these types, by the contract of `Reduce`; `out` is one element.
+    unsafe { element(stream, &operation, x, value_bytes::<R>(), out, of_nothing::<R>()) }
+}
+
+fn operation<'a, R: Reduce>(
+    stream: &'a Stream,
+    image: &'static GpuImage,
+    x: &DeviceSlice<'_, Item<R>>,
+    config: Option<Config>,
+) -> Operation<'a>
+where
+    Item<R>: DeviceCopy,
+{
+    let element_bytes = size_of::<Item<R>>();
+    let variants = (R::VARIANTS, true);
+    Operation::of_family(stream, image, variants, element_bytes, x.len(), &[x.as_device_ptr()], config)
+}
+
+/// Bytes of an operator's running value.
+const fn value_bytes<R: Reduce>() -> usize {
+    size_of::<<R::Operator as Reduction>::Partial>()
+}
+
+/// The value of no elements.
+fn of_nothing<R: Reduce>() -> Output<R> {
+    R::Operator::finish(R::Operator::identity())
+}

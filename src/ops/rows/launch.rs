@@ -1,0 +1,297 @@
+//! From an operation on rows to a launch: which instance, how many threads a row, how many blocks.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use gpu_kernels::teams::held_vectors;
+use gpu_spec::KernelSpec;
+use warpsmith_runtime::{
+    Arguments, Device, DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice2, Function, Launch, Result,
+    Stream,
+};
+
+use crate::IMAGE;
+use crate::op_error::OpError;
+
+/// Bytes of an access.
+pub(super) const VECTOR: usize = 16;
+
+/// The instances of the kernels on rows: found by their types, as the registry may hold kernels of another package with the
+/// same names.
+fn all_instances() -> Vec<&'static KernelSpec> {
+    use gpu_kernels::{append_rows, axis_reduce, gated, norm, select, softmax, whole};
+
+    let mut all: Vec<&'static KernelSpec> = Vec::new();
+    macro_rules! add {
+        ($($module:ident: $($kernel:ident<$($argument:tt),*>)*;)*) => {
+            $($(all.extend($module::$kernel::<$($argument),*>::instances());)*)*
+        };
+    }
+    add! {
+        axis_reduce:
+            sum_rows<()> mean_rows<()> prod_rows<()> min_rows<()> max_rows<()> argmin_rows<()> argmax_rows<()>
+            sum_columns<(), 0> mean_columns<(), 0> prod_columns<(), 0> min_columns<(), 0> max_columns<(), 0> argmin_columns<(), 0>
+            argmax_columns<(), 0>;
+        append_rows: append_rows<(), ()>;
+        gated: swiglu<()> rotary<(), ()>;
+        select: top_k<()> sample<()>;
+        norm: norm<(), 0> norm_backward<(), 0> norm_backward_parameters<(), 0>;
+        softmax: softmax<(), 0> softmax_backward<(), 0>;
+        whole: dot<()> count_if<()> vector_norm<()> variance<()>;
+    }
+    all
+}
+
+/// The instance of a kernel for the type arguments, joined with commas, and the value of its constant parameter, 0 where it
+/// has none.
+fn find(kernel: &str, types: &str, constant: u32) -> Option<&'static KernelSpec> {
+    type Table = HashMap<&'static str, HashMap<(String, i64), &'static KernelSpec>>;
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let mut table = Table::new();
+        for spec in all_instances() {
+            let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
+            let constant = spec.consts.first().map_or(0, |argument| argument.value);
+            table.entry(spec.name).or_default().insert((types.join(","), constant), spec);
+        }
+        table
+    });
+    let of_kernel = table.get(kernel)?;
+    let of = |types: &str| of_kernel.get(&(types.to_owned(), i64::from(constant))).copied();
+    // Where a sign makes no difference integers have one instance for both.
+    of(types).or_else(|| of(&types.replace('i', "u")))
+}
+
+/// Whether a kernel has this instance.
+pub(super) fn has_instance(kernel: &str, types: &str, constant: u32) -> bool {
+    find(kernel, types, constant).is_some()
+}
+
+/// The instance of a kernel, one of those that there are.
+pub(super) fn instance(kernel: &str, types: &str, constant: u32) -> &'static KernelSpec {
+    find(kernel, types, constant)
+        .unwrap_or_else(|| panic!("no instance {constant} of {kernel} for {types} is compiled"))
+}
+
+/// A kernel to be launched on a stream.
+pub(super) struct RowKernel<'a> {
+    stream: &'a Stream,
+    function: Function,
+}
+
+impl<'a> RowKernel<'a> {
+    pub fn new(stream: &'a Stream, kernel: &str, types: &str, constant: u32) -> Result<Self> {
+        let module = stream.device().load(&IMAGE)?;
+        Ok(Self { stream, function: module.function(instance(kernel, types, constant))? })
+    }
+
+    /// Enqueues it.
+    ///
+    /// # Safety
+    /// `P` are the kernel's parameters, and its conditions hold.
+    pub unsafe fn launch<P, A: Arguments<P>>(&self, shape: &Shape, arguments: A) -> Result<()> {
+        let launch = Launch::grid_block(shape.grid, shape.block).cluster(shape.cluster);
+        // SAFETY: passed on from the caller.
+        unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
+        Ok(())
+    }
+}
+
+/// The blocks of a launch, and the threads of a block that have a row together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub grid: u32,
+    pub block: u32,
+    pub cluster: u32,
+    pub team: u32,
+}
+
+impl Shape {
+    /// Teams of `team` lanes in blocks of `block`, each for `rows` rows at once, for `height` rows.
+    pub fn of_lanes(team: usize, block: u32, rows: usize, height: usize) -> Self {
+        let of_block = block as usize / team * rows;
+        let grid = height.div_ceil(of_block).clamp(1, i32::MAX as usize) as u32;
+        Self { grid, block, cluster: 1, team: team as u32 }
+    }
+
+    /// `cluster` blocks for each of `count` rows.
+    pub fn of_blocks(block: u32, cluster: u32, count: usize) -> Self {
+        let most = (i32::MAX as u32 / cluster) as usize;
+        Self { grid: count.clamp(1, most) as u32 * cluster, block, cluster, team: block }
+    }
+}
+
+/// The most threads of a block that holds a row, and blocks of a cluster.
+const MAX_TEAM: u32 = 512;
+const MAX_CLUSTER: u32 = 8;
+
+/// How a kernel that holds rows in registers is launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldShape {
+    pub shape: Shape,
+    /// The constant parameter of the instance.
+    pub items: u32,
+    /// Whether the rows of all views are cut into vectors at the same places.
+    pub has_vectors: bool,
+}
+
+impl HeldShape {
+    /// For views of the same sides, at these addresses and pitches, and a kernel with these two instances.
+    pub fn new<T: DeviceCopy>(
+        views: &[(DevicePtr, usize)],
+        (width, height): (usize, usize),
+        [few, many]: [u32; 2],
+        device: &Device,
+    ) -> Self {
+        let has_clusters = device.is_emulated() || device.properties().capability.0 >= 9;
+        Self::choose::<T>(views, (width, height), [few, many], (device.properties(), has_clusters))
+    }
+
+    fn choose<T: DeviceCopy>(
+        views: &[(DevicePtr, usize)],
+        (width, height): (usize, usize),
+        [few, many]: [u32; 2],
+        (properties, has_clusters): (&DeviceProperties, bool),
+    ) -> Self {
+        let size = size_of::<T>();
+        let places = || views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch * size % VECTOR));
+        let has_vectors = places().all(|place| Some(place) == places().next());
+        let is_whole = (width * size).is_multiple_of(VECTOR);
+        let is_aligned = is_whole && has_vectors && places().all(|place| place == (0, 0));
+        let threads =
+            properties.multiprocessors as usize * properties.max_threads_per_multiprocessor as usize;
+        // What the threads of a team hold: vectors, or single elements.
+        let count = if has_vectors { width.div_ceil(VECTOR / size) } else { width };
+        let [of_few, of_many] =
+            [few, many].map(|items| if has_vectors { held_vectors::<T>(items as usize) } else { 1 });
+        // Elements outside of vectors have a thread each, so that a team holds every row that `few` are chosen for.
+        let least = if is_aligned { 1 } else { 16 };
+        let shape = |shape, items| Self { shape, items, has_vectors };
+        if count <= 32 * of_few {
+            let team = count.div_ceil(of_few).next_power_of_two().max(least);
+            return shape(Shape::of_lanes(team, 256, 1, height), few);
+        }
+        let is_filled = height.saturating_mul(32) >= threads / 2;
+        if count <= 32 * of_many && is_filled {
+            return shape(Shape::of_lanes(32, 256, 1, height), many);
+        }
+        // Edges need threads of their own, one each, of which there are always enough.
+        let team = |held: usize| count.div_ceil(held).next_power_of_two().clamp(64, MAX_TEAM as usize) as u32;
+        if count <= MAX_TEAM as usize * of_few && !is_filled {
+            return shape(Shape::of_blocks(team(of_few), 1, height), few);
+        }
+        let blocks = count.div_ceil(MAX_TEAM as usize * of_many).next_power_of_two() as u32;
+        let cluster = match blocks {
+            _ if !has_clusters => 1,
+            ..=MAX_CLUSTER => blocks,
+            // Too long to be held: as many blocks as fill the device.
+            _ => (threads / MAX_TEAM as usize)
+                .div_ceil(height)
+                .next_power_of_two()
+                .clamp(1, MAX_CLUSTER as usize) as u32,
+        };
+        shape(Shape::of_blocks(team(of_many), cluster, height), many)
+    }
+}
+
+/// Fails unless two views have the same sides: names, and (rows, columns).
+pub(super) fn same_sides(
+    operation: &'static str,
+    (first_name, first): (&'static str, (usize, usize)),
+    (second_name, second): (&'static str, (usize, usize)),
+) -> Result<()> {
+    if first == second {
+        return Ok(());
+    }
+    let sides = |(rows, columns): (usize, usize)| format!("{rows} rows of {columns}");
+    let problem = format!("{first_name} has {}, but {second_name} has {}", sides(first), sides(second));
+    Err(shape_error(operation, format!("{problem}; pass views of the same sides")))
+}
+
+/// Whether all rows of a view begin at multiples of [`VECTOR`] bytes and have such a multiple of bytes.
+pub(super) fn has_whole_vectors<T: DeviceCopy>(x: &DeviceSlice2<'_, T>) -> bool {
+    let in_vectors = |elements: usize| (elements * size_of::<T>()).is_multiple_of(VECTOR);
+    address(x.as_device_ptr()).is_multiple_of(VECTOR) && in_vectors(x.pitch()) && in_vectors(x.width())
+}
+
+/// The number of an address.
+pub(super) fn address(pointer: DevicePtr) -> usize {
+    pointer.0 as usize
+}
+
+/// The error of sides or lengths that do not fit, with its remedy.
+#[cold]
+pub(super) fn shape_error(operation: &'static str, problem: String) -> warpsmith_runtime::Error {
+    OpError::Shape { operation, problem }.into()
+}
+
+/// Fails unless an array has `expected` elements, which `of` explains: `an element for each row`.
+pub(super) fn check_len(
+    operation: &'static str,
+    (name, len): (&'static str, usize),
+    (expected, of): (usize, &'static str),
+) -> Result<()> {
+    if len == expected {
+        return Ok(());
+    }
+    Err(shape_error(operation, format!("{name} has {len} elements, but needs {expected}: {of}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+
+    use super::*;
+
+    /// The block, the cluster, the team and the vectors a thread, for `height` rows of `width` on a device with the figures of
+    /// an H200.
+    fn of<T: DeviceCopy>(width: usize, height: usize) -> (u32, u32, u32, u32) {
+        let mut properties = Device::emulated(0).unwrap().properties().clone();
+        (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);
+        let views = [(DevicePtr(1 << 20), width), (DevicePtr(1 << 30), width)];
+        let chosen = HeldShape::choose::<T>(&views, (width, height), [2, 8], (&properties, true));
+        assert!(chosen.has_vectors);
+        (chosen.shape.block, chosen.shape.cluster, chosen.shape.team, chosen.items)
+    }
+
+    #[test]
+    fn longer_rows_have_larger_teams() {
+        assert_eq!(of::<f32>(4, 1 << 20), (256, 1, 1, 2));
+        assert_eq!(of::<f32>(1, 1 << 20), (256, 1, 16, 2), "not aligned: edges have threads of their own");
+        assert_eq!(of::<f32>(128, 1 << 20), (256, 1, 16, 2));
+        assert_eq!(of::<f32>(1024, 65_536), (256, 1, 32, 8));
+        assert_eq!(of::<f32>(4096, 4096), (512, 1, 512, 2));
+        assert_eq!(of::<f32>(16_384, 16_384), (512, 1, 512, 8));
+        assert_eq!(of::<f32>(131_072, 2048), (512, 8, 512, 8));
+        assert_eq!(of::<bf16>(131_072, 2048), (512, 8, 512, 8));
+        assert_eq!(of::<f32>(1 << 20, 128), (512, 8, 512, 8), "read twice");
+        assert_eq!(of::<f32>(1 << 20, 4096).1, 1, "enough rows without clusters");
+        assert_eq!(of::<f32>(1024, 100), (128, 1, 128, 2), "few rows have more threads");
+    }
+
+    #[test]
+    fn rows_that_are_aligned_differently_have_no_vectors() {
+        let properties = Device::emulated(0).unwrap().properties().clone();
+        let choose = |views: [(usize, usize); 2]| {
+            let views = views.map(|(start, pitch)| (DevicePtr(start as u64), pitch));
+            HeldShape::choose::<f32>(&views, (100, 10), [2, 8], (&properties, false))
+        };
+        assert!(choose([(1 << 20, 100), (1 << 30, 104)]).has_vectors);
+        assert!(choose([(4, 101), (20, 105)]).has_vectors, "the same row begins at the same place");
+        assert!(!choose([(4, 101), (8, 101)]).has_vectors);
+        assert!(!choose([(0, 101), (0, 102)]).has_vectors);
+    }
+
+    #[test]
+    fn every_kernel_is_known_once() {
+        let all = all_instances();
+        assert!(all.iter().all(|spec| std::ptr::eq(
+            *spec,
+            instance(
+                spec.name,
+                &spec.types.iter().map(|argument| argument.name).collect::<Vec<_>>().join(","),
+                spec.consts.first().map_or(0, |argument| argument.value as u32),
+            )
+        )));
+    }
+}

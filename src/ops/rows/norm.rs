@@ -1,0 +1,254 @@
+//! Layer norm and RMS norm of rows.
+
+use gpu_kernels::teams::{BACKWARD_FEW, FEW};
+use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, SliceMut, SliceMut2, Value};
+use warpsmith_runtime::{
+    DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream,
+};
+
+use super::launch::{HeldShape, RowKernel, VECTOR, check_len, has_whole_vectors, same_sides, shape_error};
+use super::reduce::{columns_shape, with_workspace};
+use crate::ops::data::fill;
+use crate::ops::number::Real;
+
+/// `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean and the variance of the
+/// row; 1 for a weight and 0 for a bias that are not there.
+///
+/// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows of
+/// up to 16 384 elements are held in registers by a block, up to 131 072 by a cluster of blocks on a device that has clusters
+/// (a quarter as many of f64); longer ones are read twice.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a weight or bias that has not an element for each
+/// column, and an epsilon that is negative or NaN; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 3.0, 10.0, 30.0])?;
+/// let weight = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::layer_norm(&stream, x.as_2d(2, 2)?, Some(weight.as_slice()), None, 0.0, y.as_2d_mut(2, 2)?)?;
+/// assert_eq!(y.to_host()?, [-1.0, 2.0, -1.0, 2.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn layer_norm<T: Real>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    bias: Option<DeviceSlice<'_, T>>,
+    epsilon: f64,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    forward(stream, Norm { operation: "layer_norm", is_rms: false, epsilon }, x, weight, bias, out)
+}
+
+/// `out[row, i]` = x\[row, i\] / √(mean of squares + epsilon) · weight\[i\], as [`layer_norm()`] otherwise.
+///
+/// # Errors
+/// As [`layer_norm()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, 3.0, -5.0, 5.0])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::rms_norm(&stream, x.as_2d(2, 2)?, None, 0.0, y.as_2d_mut(2, 2)?)?;
+/// assert_eq!(y.to_host()?, [1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn rms_norm<T: Real>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    epsilon: f64,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
+}
+
+/// The gradients of [`layer_norm()`]: of its input, and of its weight and bias where they are wanted, of the gradient `dy` of
+/// its output.
+///
+/// The statistics of rows are computed again from `x`. The gradients of weight and bias are sums over all rows, accumulated in
+/// f32 for f16 and bf16, with the same bits in every run.
+///
+/// # Errors
+/// As [`layer_norm()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 3.0, 10.0, 30.0])?;
+/// let dy = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0, 2.0, 5.0])?;
+/// let (mut dx, mut dbias) = (DeviceBuffer::uninit(&stream, 4)?, DeviceBuffer::uninit(&stream, 2)?);
+/// let (x, dy) = (x.as_2d(2, 2)?, dy.as_2d(2, 2)?);
+/// ops::layer_norm_backward(&stream, x, dy, None, 1e-5, dx.as_2d_mut(2, 2)?, None, Some(dbias.as_mut_slice()))?;
+/// assert_eq!(dbias.to_host()?, [3.0, 5.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
+pub fn layer_norm_backward<T: Real>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    dy: DeviceSlice2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    epsilon: f64,
+    dx: DeviceSliceMut2<'_, T>,
+    dweight: Option<DeviceSliceMut<'_, T>>,
+    dbias: Option<DeviceSliceMut<'_, T>>,
+) -> Result<()> {
+    let norm = Norm { operation: "layer_norm_backward", is_rms: false, epsilon };
+    backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
+}
+
+/// The gradients of [`rms_norm()`]: of its input, and of its weight where it is wanted, as [`layer_norm_backward()`]
+/// otherwise.
+///
+/// # Errors
+/// As [`layer_norm()`].
+#[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
+pub fn rms_norm_backward<T: Real>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    dy: DeviceSlice2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    epsilon: f64,
+    dx: DeviceSliceMut2<'_, T>,
+    dweight: Option<DeviceSliceMut<'_, T>>,
+) -> Result<()> {
+    let norm = Norm { operation: "rms_norm_backward", is_rms: true, epsilon };
+    backward(stream, norm, (x, dy, weight), (dx, dweight, None))
+}
+
+/// Which norm, and for which operation.
+#[derive(Clone, Copy)]
+struct Norm {
+    operation: &'static str,
+    is_rms: bool,
+    epsilon: f64,
+}
+
+impl Norm {
+    /// Fails when the epsilon, or the length of a parameter for each of `columns`, is wrong.
+    fn check(&self, columns: usize, parameters: &[(&'static str, Option<usize>)]) -> Result<()> {
+        if self.epsilon.is_nan() || self.epsilon < 0.0 {
+            let problem = format!("epsilon is {}, but must be a number that is not negative", self.epsilon);
+            return Err(shape_error(self.operation, problem));
+        }
+        parameters
+            .iter()
+            .filter_map(|&(name, len)| Some((name, len?)))
+            .try_for_each(|array| check_len(self.operation, array, (columns, "one for each column")))
+    }
+}
+
+fn forward<T: Real>(
+    stream: &Stream,
+    norm: Norm,
+    x: DeviceSlice2<'_, T>,
+    weight: Option<DeviceSlice<'_, T>>,
+    bias: Option<DeviceSlice<'_, T>>,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    same_sides(norm.operation, ("x", (x.height(), x.width())), ("out", (out.height(), out.width())))?;
+    norm.check(x.width(), &[("weight", weight.map(|w| w.len())), ("bias", bias.map(|b| b.len()))])?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let views = [(x.as_device_ptr(), x.pitch()), (out.as_device_ptr(), out.pitch())];
+    let sides = (x.width(), x.height());
+    let HeldShape { shape, items, has_vectors } =
+        HeldShape::new::<T>(&views, sides, [FEW as u32, 8], stream.device());
+    let kernel = RowKernel::new(stream, "norm", T::NAME, items)?;
+    let Norm { is_rms, epsilon, .. } = norm;
+    let arguments = (x, weight, bias, out, epsilon, u32::from(is_rms), shape.team, u32::from(has_vectors));
+    // SAFETY: these are the kernel's parameters; sides, lengths, shape and alignment are as it requires.
+    unsafe {
+        kernel.launch::<(
+            Slice2<T>,
+            Optional<Slice<T>>,
+            Optional<Slice<T>>,
+            SliceMut2<T>,
+            Value<f64>,
+            Value<u32>,
+            Value<u32>,
+            Value<u32>,
+        ), _>(&shape, arguments)
+    }
+}
+
+fn backward<T: Real>(
+    stream: &Stream,
+    norm: Norm,
+    (x, dy, weight): (DeviceSlice2<'_, T>, DeviceSlice2<'_, T>, Option<DeviceSlice<'_, T>>),
+    (dx, dweight, dbias): (
+        DeviceSliceMut2<'_, T>,
+        Option<DeviceSliceMut<'_, T>>,
+        Option<DeviceSliceMut<'_, T>>,
+    ),
+) -> Result<()> {
+    let Norm { operation, is_rms, epsilon } = norm;
+    let of_x = (x.height(), x.width());
+    same_sides(operation, ("x", of_x), ("dy", (dy.height(), dy.width())))?;
+    same_sides(operation, ("x", of_x), ("dx", (dx.height(), dx.width())))?;
+    let lengths = [
+        ("weight", weight.map(|array| array.len())),
+        ("dweight", dweight.as_ref().map(|array| array.len())),
+        ("dbias", dbias.as_ref().map(|array| array.len())),
+    ];
+    norm.check(x.width(), &lengths)?;
+    if x.is_empty() {
+        // Sums of no rows.
+        return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, out, T::ZERO));
+    }
+    let views =
+        [(x.as_device_ptr(), x.pitch()), (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch())];
+    let sides = (x.width(), x.height());
+    let mut statistics = DeviceBuffer::<[T::DeviceSum; 2]>::uninit(stream, x.height())?;
+    let HeldShape { shape, items, has_vectors } =
+        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, 4], stream.device());
+    let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
+    let (is_rms, has_vectors) = (u32::from(is_rms), u32::from(has_vectors));
+    let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.team, has_vectors);
+    // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sides, lengths, shape and
+    // alignment are as it requires.
+    unsafe {
+        kernel.launch::<(
+            Slice2<T>,
+            Slice2<T>,
+            Optional<Slice<T>>,
+            SliceMut2<T>,
+            PointerMut<[T::DeviceSum; 2]>,
+            Value<f64>,
+            Value<u32>,
+            Value<u32>,
+            Value<u32>,
+        ), _>(&shape, arguments)?;
+    }
+    if dweight.is_none() && dbias.is_none() {
+        return Ok(());
+    }
+    let in_vectors = has_whole_vectors(&x) && has_whole_vectors(&dy);
+    let (shape, parts) = columns_shape(&x, in_vectors, stream.device().properties());
+    let constant = if in_vectors { VECTOR as u32 } else { 1 };
+    let kernel = RowKernel::new(stream, "norm_backward_parameters", T::NAME, constant)?;
+    let partials = if parts > 1 { x.width() * parts } else { 0 };
+    // SAFETY: the workspace goes to a kernel that treats it as those of `axis_reduce` do, on this stream. These are the
+    // kernel's parameters; sides, lengths, shape and alignment are as it requires.
+    unsafe {
+        with_workspace(stream, partials, |workspace| {
+            let arguments = (x, dy, &statistics, dweight, dbias, workspace, shape.team, parts as u32);
+            kernel.launch::<(
+                Slice2<T>,
+                Slice2<T>,
+                Pointer<[T::DeviceSum; 2]>,
+                Optional<SliceMut<T>>,
+                Optional<SliceMut<T>>,
+                PointerMut<u64>,
+                Value<u32>,
+                Value<u32>,
+            ), _>(&shape, arguments)
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! Reductions along rows, columns and segments.
+
+use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, workspace_bytes};
+use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{
+    DeviceCopy, DeviceProperties, DeviceSlice, DeviceSlice2, DeviceSliceMut, Result, Stream,
+};
+
+use super::launch::{RowKernel, Shape, VECTOR, check_len, has_instance, has_whole_vectors, shape_error};
+use crate::op_error::OpError;
+use crate::ops::data::fill;
+use crate::ops::number::{Element, Number, Real};
+use crate::ops::offset_check::check_offsets;
+
+/// Vectors that a thread loads at once.
+const ITEMS: usize = 4;
+/// Rows that lanes load at once.
+const ROWS: usize = 4;
+
+/// Runs `work` with the stream's workspace for this number of partial results; with null where there are none.
+///
+/// # Safety
+/// `work` enqueues kernels of `axis_reduce` on this stream only.
+pub(super) unsafe fn with_workspace(
+    stream: &Stream,
+    partials: usize,
+    work: impl FnOnce(DevicePtr) -> Result<()>,
+) -> Result<()> {
+    if partials == 0 {
+        return work(DevicePtr::NULL);
+    }
+    let bytes = workspace_bytes(partials.next_power_of_two());
+    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    unsafe {
+        stream.with_scratch("axis_reduce", bytes, |memory, new| {
+            if new {
+                let (driver, context) = stream.device().driver();
+                driver.memset(context, memory, 0, bytes, stream.handle())?;
+            }
+            work(memory)
+        })
+    }
+}
+
+/// Blocks of `block` threads that a device holds at once.
+pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
+    device.multiprocessors as usize * (device.max_threads_per_multiprocessor / block).max(1) as usize
+}
+
+/// How rows are divided, and the blocks that share a row.
+fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
+    let (width, height) = (x.width(), x.height());
+    let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
+    // Lanes load whole short rows, several at once: in vectors, or up to four single elements each.
+    if has_whole_vectors(x) && vectors <= 32 {
+        return (Shape::of_lanes(vectors.next_power_of_two(), MAX_BLOCK, ROWS, height), 1);
+    }
+    if width <= 4 * 32 {
+        return (Shape::of_lanes(width.div_ceil(4).next_power_of_two(), MAX_BLOCK, ROWS, height), 1);
+    }
+    let warps = resident(device, 32);
+    if vectors <= 2 * 32 * ITEMS && height >= warps / 2 {
+        return (Shape::of_lanes(32, MAX_BLOCK, 1, height), 1);
+    }
+    let block = (vectors / ITEMS).next_power_of_two().clamp(64, MAX_BLOCK as usize) as u32;
+    let of_block = block as usize * ITEMS;
+    let parts = resident(device, block).div_ceil(height.max(1)).min(vectors / of_block).max(1);
+    let parts = if height > COUNTERS { 1 } else { parts };
+    (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)
+}
+
+/// How columns are divided, of which lanes take whole vectors or one, and the blocks that share a column.
+pub(super) fn columns_shape<T: DeviceCopy>(
+    x: &DeviceSlice2<'_, T>,
+    in_vectors: bool,
+    device: &DeviceProperties,
+) -> (Shape, usize) {
+    let (n, items) = if in_vectors { (VECTOR / size_of::<T>(), ITEMS) } else { (1, 16) };
+    let lanes = x.width().div_ceil(n).next_power_of_two().min(32);
+    let tiles = x.width().div_ceil(lanes * n);
+    let rows = MAX_BLOCK as usize / lanes;
+    let parts = (resident(device, MAX_BLOCK) / tiles).min(x.height() / (rows * items)).max(1);
+    let parts = if tiles > COUNTERS { 1 } else { parts };
+    let shape = Shape { team: lanes as u32, ..Shape::of_blocks(MAX_BLOCK, 1, tiles.saturating_mul(parts)) };
+    (shape, parts)
+}
+
+/// What the results of a view are of.
+#[derive(Clone, Copy)]
+enum Axis {
+    Rows,
+    Columns,
+}
+
+/// Launches the kernel of an operation on rows or columns; `of_nothing` is the result of no elements, if there is one.
+fn along<T: Number, O: Element>(
+    stream: &Stream,
+    operation: &'static str,
+    axis: Axis,
+    x: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut<'_, O>,
+    of_nothing: Option<O>,
+) -> Result<()> {
+    let (results, elements, of) = match axis {
+        Axis::Rows => (x.height(), x.width(), "one for each row"),
+        Axis::Columns => (x.width(), x.height(), "one for each column"),
+    };
+    check_len(operation, ("out", out.len()), (results, of))?;
+    if results == 0 {
+        return Ok(());
+    }
+    if elements == 0 {
+        return fill(stream, out, of_nothing.ok_or(OpError::Empty { operation })?);
+    }
+    let properties = stream.device().properties();
+    match axis {
+        Axis::Rows => {
+            let (shape, parts) = rows_shape(&x, properties);
+            let sides = [x.width() as u64, x.height() as u64, x.pitch() as u64];
+            rows(stream, operation, (x.elements(), sides, None), out, (shape, parts))
+        }
+        Axis::Columns => {
+            let in_vectors = has_whole_vectors(&x) && has_instance(operation, T::NAME, VECTOR as u32);
+            let (shape, parts) = columns_shape(&x, in_vectors, properties);
+            let constant = if in_vectors { VECTOR as u32 } else { 1 };
+            let kernel = RowKernel::new(stream, operation, T::NAME, constant)?;
+            type Params<T, O> = (Slice2<T>, PointerMut<O>, PointerMut<u64>, Value<u32>, Value<u32>);
+            // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters; the
+            // shape, the number of columns that have parts, and the workspace are as it requires; `out` has an element for
+            // each.
+            unsafe {
+                with_workspace(stream, if parts > 1 { results * parts } else { 0 }, |workspace| {
+                    let arguments = (x, out, workspace, shape.team, parts as u32);
+                    kernel.launch::<Params<T, O>, _>(&shape, arguments)
+                })
+            }
+        }
+    }
+}
+
+/// Launches the kernel of an operation on rows or segments: elements, sides and offsets.
+fn rows<T: Number, O: Element>(
+    stream: &Stream,
+    operation: &'static str,
+    (x, sides, offsets): (DeviceSlice<'_, T>, [u64; 3], Option<DeviceSlice<'_, u64>>),
+    out: DeviceSliceMut<'_, O>,
+    (shape, parts): (Shape, usize),
+) -> Result<()> {
+    type Params<T, O> = (
+        Pointer<T>,
+        Value<[u64; 3]>,
+        Optional<Slice<u64>>,
+        PointerMut<O>,
+        PointerMut<u64>,
+        Value<u32>,
+        Value<u32>,
+    );
+    let kernel = RowKernel::new(stream, operation, T::NAME, 0)?;
+    let partials = if parts > 1 { out.len() * parts } else { 0 };
+    // SAFETY: only kernels of `axis_reduce` get the workspace, on this stream. These are the kernel's parameters; the shape, the
+    // number of rows that have parts, and the workspace are as it requires; `out` has an element for each row.
+    unsafe {
+        with_workspace(stream, partials, |workspace| {
+            let arguments = (x, sides, offsets, out, workspace, shape.team, parts as u32);
+            kernel.launch::<Params<T, O>, _>(&shape, arguments)
+        })
+    }
+}
+
+/// Launches the kernel of an operation on segments.
+fn of_segments<T: Number, O: Element>(
+    stream: &Stream,
+    (operation, kernel): (&'static str, &'static str),
+    x: DeviceSlice<'_, T>,
+    offsets: DeviceSlice<'_, u64>,
+    out: DeviceSliceMut<'_, O>,
+) -> Result<()> {
+    let Some(segments) = offsets.len().checked_sub(1) else {
+        return Err(shape_error(
+            operation,
+            "offsets is empty; pass where each segment begins and the last one ends".into(),
+        ));
+    };
+    check_len(operation, ("out", out.len()), (segments, "one for each segment, one less than offsets"))?;
+    if segments == 0 {
+        return Ok(());
+    }
+    check_offsets(stream, operation, offsets, x.len())?;
+    let vectors = (x.len() / segments).div_ceil((VECTOR / size_of::<T>()).max(1));
+    let shape = match vectors {
+        0..=128 => Shape::of_lanes(vectors.div_ceil(ITEMS).next_power_of_two(), MAX_BLOCK, 1, segments),
+        _ => Shape::of_blocks(
+            (vectors / ITEMS).next_power_of_two().clamp(64, MAX_BLOCK as usize) as u32,
+            1,
+            segments,
+        ),
+    };
+    let sides = [x.len() as u64, segments as u64, 0];
+    rows(stream, kernel, (x, sides, Some(offsets)), out, (shape, 1))
+}
+
+/// Writes the three forms of a reduction.
+macro_rules! reductions {
+    ($(
+        $what:literal, $of_nothing_doc:literal: $rows:ident, $columns:ident, $segments:ident: $bound:ident => $out:ty,
+        $of_nothing:expr, $doc:literal;
+    )*) => { $(
+        #[doc = concat!("`out[i]` = the ", $what, " of row i. ", $of_nothing_doc)]
+        ///
+        /// # Errors
+        /// [`OpError::Shape`] unless `out` has an element for each row; [`OpError::Empty`] where there is no answer; whatever the
+        /// runtime reports.
+        #[doc = $doc]
+        pub fn $rows<'o, T: $bound>(
+            stream: &Stream,
+            x: DeviceSlice2<'_, T>,
+            out: impl Into<DeviceSliceMut<'o, $out>>,
+        ) -> Result<()> {
+            along(stream, stringify!($rows), Axis::Rows, x, out.into(), $of_nothing)
+        }
+
+        #[doc = concat!("`out[i]` = the ", $what, " of column i. ", $of_nothing_doc)]
+        ///
+        /// # Errors
+        /// [`OpError::Shape`] unless `out` has an element for each column; [`OpError::Empty`] where there is no answer; whatever
+        /// the runtime reports.
+        pub fn $columns<'o, T: $bound>(
+            stream: &Stream,
+            x: DeviceSlice2<'_, T>,
+            out: impl Into<DeviceSliceMut<'o, $out>>,
+        ) -> Result<()> {
+            along(stream, stringify!($columns), Axis::Columns, x, out.into(), $of_nothing)
+        }
+
+        #[doc = concat!(
+            "`out[i]` = the ", $what, " of elements `offsets[i]` to `offsets[i + 1]`, the latter excluded. An empty segment: ",
+            "the value where the search or the sum begins, for the index `u64::MAX`."
+        )]
+        ///
+        /// The operation waits for the stream, to check the offsets. A thread team has a segment, sized for the mean length:
+        /// one segment that is much longer than all others is slower than it has to be.
+        ///
+        /// # Errors
+        /// [`OpError::Shape`] unless `out` has an element for each segment; [`OpError::Offset`] for offsets that decrease or
+        /// exceed the length of `x`, before anything is written; whatever the runtime reports.
+        pub fn $segments<'x, 's, 'o, T: $bound>(
+            stream: &Stream,
+            x: impl Into<DeviceSlice<'x, T>>,
+            offsets: impl Into<DeviceSlice<'s, u64>>,
+            out: impl Into<DeviceSliceMut<'o, $out>>,
+        ) -> Result<()> {
+            of_segments(stream, (stringify!($segments), stringify!($rows)), x.into(), offsets.into(), out.into())
+        }
+    )* };
+}
+
+reductions! {
+    "sum", "Of no elements 0.": sum_rows, sum_columns, sum_segments: Number => T::DeviceSum, Some(T::DeviceSum::ZERO), "
+```
+# use warpsmith::{ops, prelude::*};
+# let stream = Stream::new(&Device::open(\"cpu\")?)?;
+let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+let (mut rows, mut columns) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 3)?);
+ops::sum_rows(&stream, x.as_2d(3, 2)?, &mut rows)?;
+ops::sum_columns(&stream, x.as_2d(3, 2)?, &mut columns)?;
+assert_eq!(rows.to_host()?, [6.0, 15.0]);
+assert_eq!(columns.to_host()?, [5.0, 7.0, 9.0]);
+# Ok::<(), warpsmith::Error>(())
+```";
+    "mean", "Of no elements NaN.": mean_rows, mean_columns, mean_segments: Real => T::DeviceSum,
+        Some(f64::NAN.cast()), "";
+    "product", "Of no elements 1.": prod_rows, prod_columns, prod_segments: Number => T::DeviceSum,
+        Some(T::DeviceSum::ONE), "";
+    "least element, NaN if there is one,", "": min_rows, min_columns, min_segments: Number => T, None, "";
+    "greatest element, NaN if there is one,", "": max_rows, max_columns, max_segments: Number => T, None, "";
+    "index of the first least element, of the first NaN if there is one,", "":
+        argmin_rows, argmin_columns, argmin_segments: Number => u64, None, "";
+    "index of the first greatest element, of the first NaN if there is one,", "":
+        argmax_rows, argmax_columns, argmax_segments: Number => u64, None, "";
+}

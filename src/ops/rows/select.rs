@@ -1,0 +1,199 @@
+//! The greatest elements of rows, and sampling from them.
+
+use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
+use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream};
+
+use super::launch::{RowKernel, Shape, check_len, same_sides, shape_error};
+use super::reduce::argmax_rows;
+use crate::ops::number::{BitLayout, Number, Real};
+use crate::random::{Generator, Numbers, with_base};
+
+/// The greatest elements of each row of `x` in falling order, of equal ones the first, as many as `values` has columns; and
+/// their columns, to `indices`. NaN is greater than every number, and the zeros are equal.
+///
+/// k is from 1 to 1024. A block selects them by their digits, in which it reads the row three times for 16-bit elements, five
+/// times for 32-bit, nine times for 64-bit ones, mostly from the cache; up to four times more where equal elements compete.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for a k that is 0, over 1024 or over the width of `x`, and for outputs of different
+/// sides or another number of rows; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.5f32, 3.0, -1.0, 2.0])?;
+/// let (mut values, mut indices) = (DeviceBuffer::uninit(&stream, 2)?, DeviceBuffer::uninit(&stream, 2)?);
+/// ops::top_k(&stream, x.as_2d(4, 1)?, values.as_2d_mut(2, 1)?, indices.as_2d_mut(2, 1)?)?;
+/// assert_eq!(values.to_host()?, [3.0, 2.0]);
+/// assert_eq!(indices.to_host()?, [1, 3]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn top_k<T: Number>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    values: DeviceSliceMut2<'_, T>,
+    indices: DeviceSliceMut2<'_, u64>,
+) -> Result<()> {
+    let k = values.width();
+    same_sides("top_k", ("values", (values.height(), k)), ("indices", (indices.height(), indices.width())))?;
+    if values.height() != x.height() {
+        let problem = format!("x has {} rows, but values has {}", x.height(), values.height());
+        return Err(shape_error("top_k", problem));
+    }
+    if k == 0 || k > MAX_K.min(x.width()) {
+        let problem = format!(
+            "values has {k} columns, but must have from 1 to {MAX_K}, and no more than the {} of x",
+            x.width()
+        );
+        return Err(shape_error("top_k", problem));
+    }
+    if x.is_empty() {
+        return Ok(());
+    }
+    let layout = BitLayout::of::<T>();
+    macro_rules! by_size {
+        ($u:ty) => {{
+            let x = x.elements().cast::<$u>()?.as_2d_pitched(x.width(), x.height(), x.pitch())?;
+            let (width, height, pitch) = (values.width(), values.height(), values.pitch());
+            let mut values = values.into_elements().cast::<$u>()?;
+            top_k_of::<$u>(stream, layout, x, values.as_2d_pitched_mut(width, height, pitch)?, indices)
+        }};
+    }
+    match size_of::<T>() {
+        2 => by_size!(u16),
+        4 => by_size!(u32),
+        _ => by_size!(u64),
+    }
+}
+
+/// [`top_k()`] of bits.
+fn top_k_of<T: Scalar + DeviceCopy>(
+    stream: &Stream,
+    layout: BitLayout,
+    x: DeviceSlice2<'_, T>,
+    values: DeviceSliceMut2<'_, T>,
+    indices: DeviceSliceMut2<'_, u64>,
+) -> Result<()> {
+    type Params<T> = (Value<T>, Value<T>, Value<T>, Value<T>, Slice2<T>, SliceMut2<T>, SliceMut2<u64>);
+    let BitLayout { negative, always, magnitude, most, .. } = layout;
+    let [negative, always, magnitude, most] = [negative, always, magnitude, most].map(T::from_u64);
+    let kernel = RowKernel::new(stream, "top_k", T::NAME, 0)?;
+    let shape = Shape::of_blocks(BLOCK, 1, x.height());
+    let arguments = (negative, always, magnitude, most, x, values, indices);
+    // SAFETY: these are the kernel's parameters; sides and shape are as it requires.
+    unsafe { kernel.launch::<Params<T>, _>(&shape, arguments) }
+}
+
+/// How [`sample()`] chooses.
+///
+/// ```
+/// use warpsmith::ops::Sampling;
+///
+/// let sampling = Sampling { temperature: 0.8, top_p: Some(0.95), ..Sampling::default() };
+/// assert_eq!(sampling.top_k, None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// What logits are divided by; with 0 the first greatest is taken.
+    pub temperature: f32,
+    /// Only this number of the greatest logits count, and those equal to the least of them.
+    pub top_k: Option<u32>,
+    /// Of these, only the most probable that have this much of the probability together count, and those equal to the least
+    /// of them.
+    pub top_p: Option<f64>,
+}
+
+/// A temperature of 1, of all logits.
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: None, top_p: None }
+    }
+}
+
+/// Draws an index for each row of logits, with the probability of their softmax: to `out`, an element for each row.
+///
+/// Probabilities are whole multiples of 2⁻⁴⁰ of the row's greatest one, computed in f32; with whole numbers the same generator,
+/// logits and options give the same indices, whatever the device. Row r takes the numbers of subsequence r at the
+/// generator's offset, which advances by 4. A row that has NaN, +∞ or nothing above -∞ gets `u64::MAX`; with a temperature of
+/// 0, where numbers are not used, it gets the index that [`argmax_rows()`] gives.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for another number of elements than of rows, rows of none or more than 2²²
+/// logits, a temperature that is negative or not finite, a `top_k` of 0, and a `top_p` that is not above 0 and at most 1;
+/// whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*, random::Generator};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// generator.manual_seed(7)?;
+/// let logits = DeviceBuffer::from_host(&stream, &[0.0f32, 20.0, 0.0, 1.0, 1.1, 1.2])?;
+/// let mut tokens = DeviceBuffer::uninit(&stream, 2)?;
+/// let sampling = ops::Sampling { top_k: Some(2), ..Default::default() };
+/// ops::sample(&stream, &generator, logits.as_2d(3, 2)?, sampling, &mut tokens)?;
+/// let tokens = tokens.to_host()?;
+/// assert!(tokens[0] == 1 && [1, 2].contains(&tokens[1]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn sample<'o, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    logits: DeviceSlice2<'_, T>,
+    sampling: Sampling,
+    out: impl Into<DeviceSliceMut<'o, u64>>,
+) -> Result<()> {
+    let (out, Sampling { temperature, top_k, top_p }) = (out.into(), sampling);
+    check_len("sample", ("out", out.len()), (logits.height(), "one for each row"))?;
+    let problem = if !temperature.is_finite()
+        || temperature < 0.0
+        || (temperature > 0.0 && temperature.recip().is_infinite())
+    {
+        format!("temperature is {temperature}, but must be 0 or a positive number with a finite inverse")
+    } else if top_k == Some(0) {
+        "top_k is 0, but at least one logit has to count".to_owned()
+    } else if top_p.is_some_and(|p| !(p > 0.0 && p <= 1.0)) {
+        format!("top_p is {}, but must be above 0 and at most 1", top_p.unwrap_or_default())
+    } else if logits.height() > 0 && (logits.width() == 0 || logits.width() > MAX_VOCABULARY) {
+        format!("rows have {} logits, but must have from 1 to {MAX_VOCABULARY}", logits.width())
+    } else {
+        String::new()
+    };
+    if !problem.is_empty() {
+        return Err(shape_error("sample", problem));
+    }
+    if logits.is_empty() {
+        return Ok(());
+    }
+    if temperature == 0.0 {
+        return argmax_rows(stream, logits, out);
+    }
+    let kernel = RowKernel::new(stream, "sample", T::NAME, 0)?;
+    let shape = Shape::of_blocks(BLOCK, 1, logits.height());
+    generator.with_numbers(
+        stream,
+        "sample",
+        |_| 4,
+        |numbers| {
+            let Numbers { seed, offset, .. } = *numbers;
+            with_base(numbers, stream, |base| {
+                let (k, p) = (top_k.unwrap_or(0), top_p.unwrap_or(1.0));
+                let arguments = (seed, offset, base, logits, temperature.recip(), k, p, out);
+                // SAFETY: these are the kernel's parameters; sides and shape are as it requires.
+                unsafe {
+                    kernel.launch::<(
+                        Value<u64>,
+                        Value<u64>,
+                        Slice<u64>,
+                        Slice2<T>,
+                        Value<f32>,
+                        Value<u32>,
+                        Value<f64>,
+                        PointerMut<u64>,
+                    ), _>(&shape, arguments)
+                }
+            })
+        },
+    )
+}

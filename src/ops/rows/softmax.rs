@@ -1,0 +1,134 @@
+//! Softmax and log-softmax of rows.
+
+use gpu_kernels::teams::{BACKWARD_FEW, FEW};
+use gpu_spec::param::{Slice2, SliceMut2, Value};
+use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
+
+use super::launch::{HeldShape, RowKernel, same_sides};
+use crate::ops::number::Real;
+
+/// `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
+///
+/// Computed of the differences from the row's greatest element, in f32 for f16 and bf16, and rounded once. A row that has
+/// +∞ or NaN, or nothing above -∞, becomes NaN. Rows of up to 16 384 elements are held in registers by a block, up to 131 072
+/// by a cluster of blocks on a device that has clusters (a quarter as many of f64); longer ones are read twice.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 0.0, 5.0, f32::NEG_INFINITY])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::softmax(&stream, x.as_2d(2, 2)?, y.as_2d_mut(2, 2)?)?;
+/// assert_eq!(y.to_host()?, [0.5, 0.5, 1.0, 0.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSliceMut2<'_, T>) -> Result<()> {
+    forward(stream, "softmax", false, x, out)
+}
+
+/// `out[row, i]` = x\[row, i\] - ln Σⱼ exp(x\[row, j\]), as [`softmax()`] otherwise.
+///
+/// # Errors
+/// As [`softmax()`].
+pub fn log_softmax<T: Real>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    forward(stream, "log_softmax", true, x, out)
+}
+
+fn forward<T: Real>(
+    stream: &Stream,
+    operation: &'static str,
+    is_log: bool,
+    x: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let sides = (x.width(), x.height());
+    same_sides(operation, ("x", (x.height(), x.width())), ("out", (out.height(), out.width())))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let views = [(x.as_device_ptr(), x.pitch()), (out.as_device_ptr(), out.pitch())];
+    let HeldShape { shape, items, has_vectors } =
+        HeldShape::new::<T>(&views, sides, [FEW as u32, 8], stream.device());
+    let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
+    let arguments = (x, out, u32::from(is_log), shape.team, u32::from(has_vectors));
+    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    unsafe {
+        kernel.launch::<(Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(&shape, arguments)
+    }
+}
+
+/// The gradient of [`softmax()`]: `dx` of its output `y` and the gradient `dy` of that output.
+///
+/// `dx[row, i]` = y\[row, i\] (dy\[row, i\] - Σⱼ y\[row, j\] dy\[row, j\]). Rows of up to half the length are held in registers.
+///
+/// # Errors
+/// As [`softmax()`].
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let y = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
+/// let dy = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?;
+/// let mut dx = DeviceBuffer::uninit(&stream, 2)?;
+/// ops::softmax_backward(&stream, y.as_2d(2, 1)?, dy.as_2d(2, 1)?, dx.as_2d_mut(2, 1)?)?;
+/// assert_eq!(dx.to_host()?, [0.25, -0.25]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn softmax_backward<T: Real>(
+    stream: &Stream,
+    y: DeviceSlice2<'_, T>,
+    dy: DeviceSlice2<'_, T>,
+    dx: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    backward(stream, "softmax_backward", false, y, dy, dx)
+}
+
+/// The gradient of [`log_softmax()`]: `dx[row, i]` = dy\[row, i\] - exp(y\[row, i\]) Σⱼ dy\[row, j\], as
+/// [`softmax_backward()`] otherwise.
+///
+/// # Errors
+/// As [`softmax()`].
+pub fn log_softmax_backward<T: Real>(
+    stream: &Stream,
+    y: DeviceSlice2<'_, T>,
+    dy: DeviceSlice2<'_, T>,
+    dx: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    backward(stream, "log_softmax_backward", true, y, dy, dx)
+}
+
+fn backward<T: Real>(
+    stream: &Stream,
+    operation: &'static str,
+    is_log: bool,
+    y: DeviceSlice2<'_, T>,
+    dy: DeviceSlice2<'_, T>,
+    dx: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let of_y = (y.height(), y.width());
+    same_sides(operation, ("y", of_y), ("dy", (dy.height(), dy.width())))?;
+    same_sides(operation, ("y", of_y), ("dx", (dx.height(), dx.width())))?;
+    if y.is_empty() {
+        return Ok(());
+    }
+    let views =
+        [(y.as_device_ptr(), y.pitch()), (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch())];
+    let sides = (y.width(), y.height());
+    let HeldShape { shape, items, has_vectors } =
+        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, 4], stream.device());
+    let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;
+    let arguments = (y, dy, dx, u32::from(is_log), shape.team, u32::from(has_vectors));
+    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    unsafe {
+        kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
+            &shape, arguments,
+        )
+    }
+}

@@ -1,0 +1,254 @@
+//! What language models do beside products and norms: rotary position embedding, key-value cache, SwiGLU.
+
+use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
+use warpsmith_runtime::{
+    DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut2,
+    DeviceSliceMut3, Result, Stream,
+};
+
+use super::launch::{RowKernel, Shape, VECTOR, address, check_len, same_sides, shape_error};
+use crate::ops::index_check::check_indices;
+use crate::ops::indices::Index;
+use crate::ops::number::{Element, Real};
+
+/// Vectors that a thread moves at once.
+const ITEMS: usize = 4;
+
+/// How rows that are read once are divided, and the blocks that share a row.
+fn shape_of(units: usize, height: usize, device: &DeviceProperties) -> (Shape, u32) {
+    let team = units.div_ceil(ITEMS).next_power_of_two().min(256);
+    if team <= 32 {
+        return (Shape::of_lanes(team, 256, 1, height), 1);
+    }
+    let resident =
+        device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / team).max(1);
+    let parts = resident.div_ceil(height.max(1)).min(units / (team * ITEMS)).max(1);
+    (Shape::of_blocks(team as u32, 1, height.saturating_mul(parts)), parts as u32)
+}
+
+/// Whether rows at these addresses and pitches in bytes are cut into vectors at the same places: each row of one with the same
+/// row of the others, or with `any` row of the others.
+fn have_vectors(views: &[(DevicePtr, usize)], any: bool) -> bool {
+    let mut places = views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch % VECTOR));
+    let Some(first) = places.next() else { return false };
+    places.all(|place| place == first) && (first.1 == 0 || !any)
+}
+
+/// Elements of `width` as vectors or single ones.
+fn units<T>(width: usize, has_vectors: bool) -> usize {
+    if has_vectors { width.div_ceil(VECTOR / size_of::<T>()) } else { width }
+}
+
+/// The unsigned integer of the element's size, which kernels that only move elements are compiled for.
+fn bits<T: DeviceCopy>() -> &'static str {
+    match size_of::<T>() {
+        1 => "u8",
+        2 => "u16",
+        4 => "u32",
+        _ => "u64",
+    }
+}
+
+/// The type arguments of a kernel of an element and an index type.
+fn types<I: DeviceCopy>(element: &str) -> String {
+    format!("{element},{}", bits::<I>())
+}
+
+/// Appends rows to a key-value cache: row `lengths[s] + t` of plane s of `cache` = row t of plane s of `new`.
+///
+/// Planes are sequences, rows their tokens, and a row holds all heads of a token. The rest of the cache stays as it is, and so do
+/// `lengths`, which are the same for the keys and the values of all layers. The operation waits for the stream, to check
+/// them.
+///
+/// # Errors
+/// [`OpError::Index`](crate::OpError::Index) for a length with which the new rows do not fit;
+/// [`OpError::Shape`](crate::OpError::Shape) for views of different widths or depths, more new rows than the cache has, and
+/// another number of lengths. Nothing is written then. Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// // Two sequences of up to three tokens of two numbers, which have one token and none.
+/// let mut cache = DeviceBuffer::<f32>::zeros(&stream, 12)?;
+/// let lengths = DeviceBuffer::from_host(&stream, &[1u32, 0])?;
+/// let new = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
+/// ops::append_to_cache(&stream, new.as_3d(2, 1, 2)?, &lengths, cache.as_3d_mut(2, 3, 2)?)?;
+/// assert_eq!(cache.to_host()?, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn append_to_cache<'l, T: Element, I: Index>(
+    stream: &Stream,
+    new: DeviceSlice3<'_, T>,
+    lengths: impl Into<DeviceSlice<'l, I>>,
+    cache: DeviceSliceMut3<'_, T>,
+) -> Result<()> {
+    let operation = "append_to_cache";
+    let lengths = lengths.into();
+    if (new.width(), new.depth()) != (cache.width(), cache.depth()) || new.height() > cache.height() {
+        let sides =
+            |name, depth, height, width| format!("{name} has {depth} planes of {height} rows of {width}");
+        let problem = format!(
+            "{}, but {}; pass views of the same width and depth, and no more new rows than the cache has",
+            sides("new", new.depth(), new.height(), new.width()),
+            sides("cache", cache.depth(), cache.height(), cache.width()),
+        );
+        return Err(shape_error(operation, problem));
+    }
+    check_len(operation, ("lengths", lengths.len()), (new.depth(), "one for each plane"))?;
+    if new.is_empty() {
+        return Ok(());
+    }
+    check_indices(stream, operation, ("lengths", lengths), cache.height() - new.height() + 1, false)?;
+    let size = size_of::<T>();
+    let views = [(new.as_device_ptr(), new.pitch() * size), (cache.as_device_ptr(), cache.pitch() * size)];
+    let has_vectors = have_vectors(&views, true);
+    let rows = lengths.len() * new.height();
+    let properties = stream.device().properties();
+    let (shape, parts) = shape_of(units::<T>(new.width(), has_vectors), rows, properties);
+    let kernel = RowKernel::new(stream, "append_rows", &types::<I>(bits::<T>()), 0)?;
+    let of_plane = cache.rows() as u32;
+    let arguments = (new, lengths, cache, of_plane, shape.team, parts, u32::from(has_vectors));
+    // SAFETY: these are the kernel's parameters, of elements and indices of the same sizes; the check found no length with which
+    // the rows do not fit; sides, shape and alignment are as it requires.
+    unsafe {
+        kernel
+            .launch::<(Slice3<T>, Slice<I>, SliceMut3<T>, Value<u32>, Value<u32>, Value<u32>, Value<u32>), _>(
+                &shape, arguments,
+            )
+    }
+}
+
+/// `out` = gate / (1 + exp(-gate)) · up, the gated unit SwiGLU: SiLU of one half times the other. f16 and bf16 are computed in
+/// f32, and rounded once. The halves are often parts of one view.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 2.0, 30.0, 0.5])?;
+/// let x = x.as_2d(2, 2)?;
+/// let mut out = DeviceBuffer::uninit(&stream, 2)?;
+/// ops::swiglu(&stream, x.part(.., ..1), x.part(.., 1..), out.as_2d_mut(1, 2)?)?;
+/// assert_eq!(out.to_host()?, [0.0, 15.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn swiglu<T: Real>(
+    stream: &Stream,
+    gate: DeviceSlice2<'_, T>,
+    up: DeviceSlice2<'_, T>,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let sides = (gate.height(), gate.width());
+    same_sides("swiglu", ("gate", sides), ("up", (up.height(), up.width())))?;
+    same_sides("swiglu", ("gate", sides), ("out", (out.height(), out.width())))?;
+    if gate.is_empty() {
+        return Ok(());
+    }
+    let size = size_of::<T>();
+    let views = [
+        (gate.as_device_ptr(), gate.pitch() * size),
+        (up.as_device_ptr(), up.pitch() * size),
+        (out.as_device_ptr(), out.pitch() * size),
+    ];
+    let has_vectors = have_vectors(&views, false);
+    let properties = stream.device().properties();
+    let (shape, parts) = shape_of(units::<T>(gate.width(), has_vectors), gate.height(), properties);
+    let kernel = RowKernel::new(stream, "swiglu", T::NAME, 0)?;
+    let arguments = (gate, up, out, shape.team, parts, u32::from(has_vectors));
+    // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
+    unsafe {
+        kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
+            &shape, arguments,
+        )
+    }
+}
+
+/// Which elements of a head rotate together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RotaryPairs {
+    /// Element i of the first half of a head and element i of the second, as in GPT-NeoX and Llama.
+    Halves,
+    /// Elements 2i and 2i + 1 of a head, as in GPT-J.
+    Interleaved,
+}
+
+/// Rotary position embedding: rotates pairs (a, b) of elements of each head to (a cos - b sin, a sin + b cos).
+///
+/// A row of `x` is a token with all its heads, one after the other. Row p of `cos` and `sin` is for position p, with a column for
+/// each pair of a head; so heads are twice as wide. f32 for f16 and bf16, which are computed in it and rounded once. Row i of
+/// `x` has position `positions[i]`, or i if there are none. With positions the operation waits for the stream, to check them.
+///
+/// # Errors
+/// [`OpError::Index`](crate::OpError::Index) for a position that has no row in the tables;
+/// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a width of `x` that is no multiple of a head, and
+/// another number of positions than of rows. Nothing is written then. Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;
+/// // Position 0 turns by nothing, position 1 by a right angle.
+/// let (cos, sin) =
+///     (DeviceBuffer::from_host(&stream, &[1.0f32, 0.0])?, DeviceBuffer::from_host(&stream, &[0.0f32, 1.0])?);
+/// let mut out = DeviceBuffer::uninit(&stream, 4)?;
+/// let tables = (cos.as_2d(1, 2)?, sin.as_2d(1, 2)?);
+/// let none = None::<DeviceSlice<u32>>;
+/// ops::rotary(&stream, x.as_2d(2, 2)?, none, tables, ops::RotaryPairs::Halves, out.as_2d_mut(2, 2)?)?;
+/// assert_eq!(out.to_host()?, [1.0, 2.0, -4.0, 3.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn rotary<T: Real, I: Index>(
+    stream: &Stream,
+    x: DeviceSlice2<'_, T>,
+    positions: Option<DeviceSlice<'_, I>>,
+    (cos, sin): (DeviceSlice2<'_, T::DeviceSum>, DeviceSlice2<'_, T::DeviceSum>),
+    pairs: RotaryPairs,
+    out: DeviceSliceMut2<'_, T>,
+) -> Result<()> {
+    let sides = (x.height(), x.width());
+    same_sides("rotary", ("x", sides), ("out", (out.height(), out.width())))?;
+    same_sides("rotary", ("cos", (cos.height(), cos.width())), ("sin", (sin.height(), sin.width())))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    if cos.width() == 0 || !x.width().is_multiple_of(2 * cos.width()) {
+        let problem = format!(
+            "x has rows of {}, which are not a whole number of heads of {}, twice the width of cos",
+            x.width(),
+            2 * cos.width()
+        );
+        return Err(shape_error("rotary", problem));
+    }
+    match positions {
+        Some(positions) => {
+            check_len("rotary", ("positions", positions.len()), (x.height(), "one for each row of x"))?;
+            check_indices(stream, "rotary", ("positions", positions), cos.height(), false)?;
+        }
+        None if x.height() > cos.height() => {
+            let problem = format!("x has {} rows, but cos has {} positions", x.height(), cos.height());
+            return Err(shape_error("rotary", problem));
+        }
+        None => {}
+    }
+    let properties = stream.device().properties();
+    let (shape, parts) = shape_of(x.width() / 2, x.height(), properties);
+    let kernel = RowKernel::new(stream, "rotary", &types::<I>(T::NAME), 0)?;
+    let is_interleaved = u32::from(pairs == RotaryPairs::Interleaved);
+    let arguments = (x, positions, cos, sin, out, is_interleaved, shape.team, parts);
+    // SAFETY: these are the kernel's parameters, of indices of the same size, where the sum of a float is its accumulator;
+    // sides and shape are as it requires.
+    unsafe {
+        kernel.launch::<(
+            Slice2<T>,
+            Optional<Slice<I>>,
+            Slice2<T::DeviceSum>,
+            Slice2<T::DeviceSum>,
+            SliceMut2<T>,
+            Value<u32>,
+            Value<u32>,
+            Value<u32>,
+        ), _>(&shape, arguments)
+    }
+}

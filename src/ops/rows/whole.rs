@@ -1,0 +1,306 @@
+//! Reductions of whole arrays beside those of one operator: dot product, norms, variance, and how many elements are such.
+//!
+//! The forms that return a value wait for it; the `_into` forms are asynchronous, and leave it on the device in the type it was
+//! accumulated in, f32 for f16 and bf16.
+
+use gpu_kernels::axis_reduce::MAX_BLOCK;
+use gpu_spec::param::{PointerMut, Slice, Value};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{
+    Arguments, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
+};
+
+use super::launch::{RowKernel, Shape, VECTOR, address, check_len};
+use super::reduce::{resident, with_workspace};
+use crate::ops::data::fill;
+use crate::ops::launch::same_length;
+use crate::ops::number::{Element, Number, Real};
+
+/// Blocks for arrays of `len` elements: with some vectors for each thread, no more than the device holds at once.
+fn parts<T>(stream: &Stream, len: usize) -> usize {
+    let of_block = MAX_BLOCK as usize * 4 * (VECTOR / size_of::<T>()).max(1);
+    resident(stream.device().properties(), MAX_BLOCK).min(len / of_block).max(1)
+}
+
+/// Launches a kernel whose last parameters are the output, the workspace, the number of parts and what `more` adds.
+fn launch<T: DeviceCopy, P, A: Arguments<P>>(
+    stream: &Stream,
+    (kernel, dtype): (&'static str, &str),
+    len: usize,
+    arguments: impl FnOnce(DevicePtr, u32) -> A,
+) -> Result<()> {
+    let parts = parts::<T>(stream, len);
+    let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
+    let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
+    // Partial results take up to 32 bytes, twice those of an axis.
+    let partials = if parts > 1 { 2 * parts } else { 0 };
+    // SAFETY: the workspace goes to a kernel that treats it as those of `axis_reduce` do, on this stream. Callers pass the
+    // kernel's parameters, with one element of output; the shape and the workspace are as it requires.
+    unsafe {
+        with_workspace(stream, partials, |workspace| {
+            kernel.launch::<P, A>(&shape, arguments(workspace, parts as u32))
+        })
+    }
+}
+
+/// Runs an operation that leaves a value on the device, and waits for the value.
+fn value<O: DeviceCopy>(
+    stream: &Stream,
+    work: impl FnOnce(DeviceSliceMut<'_, O>) -> Result<()>,
+) -> Result<O> {
+    let mut out = DeviceBuffer::<O>::uninit(stream, 1)?;
+    work(out.as_mut_slice())?;
+    Ok(out.to_host()?[0])
+}
+
+fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -> Result<()> {
+    check_len(operation, ("out", out.len()), (1, "the value"))
+}
+
+/// The sum of `x[i]` times `y[i]`, in the types of [`sum()`](crate::ops::sum()): of f16 and bf16 accumulated in f32, of integers in
+/// 64 bits, where it wraps. Of no elements 0.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+/// let y = DeviceBuffer::from_host(&stream, &[10.0f32, 1.0, 0.5])?;
+/// assert_eq!(ops::dot(&stream, &x, &y)?, 13.5);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn dot<'x, 'y, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSlice<'y, T>>,
+) -> Result<T::Sum> {
+    value(stream, |out| dot_into(stream, x, y, out)).map(T::sum_from_device)
+}
+
+/// [`dot()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// As [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element.
+pub fn dot_into<'x, 'y, 'o, T: Number>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSlice<'y, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+) -> Result<()> {
+    let (x, y, out) = (x.into(), y.into(), out.into());
+    same_length("dot", ("x", x.len()), ("y", y.len()))?;
+    single("dot", &out)?;
+    if x.is_empty() {
+        return fill(stream, out, T::DeviceSum::ZERO);
+    }
+    let place = |array: &DeviceSlice<'_, T>| address(array.as_device_ptr()) % VECTOR;
+    let has_vectors = u32::from(place(&x) == place(&y));
+    type Params<T> =
+        (Slice<T>, Slice<T>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>, Value<u32>);
+    launch::<T, Params<T>, _>(stream, ("dot", T::NAME), x.len(), |workspace, parts| {
+        (x, y, out, workspace, parts, has_vectors)
+    })
+}
+
+/// Which elements [`count_if()`] counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Predicate<T> {
+    /// Those that are equal to this: 0.0 and -0.0 are, NaN is to nothing.
+    Equal(T),
+    /// Those that are not 0, NaN among them; of bytes of a `bool` those that are true.
+    NonZero,
+    /// Those that are NaN; no integer is.
+    Nan,
+}
+
+/// How many elements a predicate holds for.
+///
+/// # Errors
+/// Errors of the runtime.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Predicate}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[0.0f32, 2.0, f32::NAN, -0.0, 2.0])?;
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::Equal(2.0))?, 2);
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::NonZero)?, 3);
+/// assert_eq!(ops::count_if(&stream, &x, Predicate::Nan)?, 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn count_if<'x, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    predicate: Predicate<T>,
+) -> Result<u64> {
+    value(stream, |out| count_if_into(stream, x, predicate, out))
+}
+
+/// [`count_if()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+pub fn count_if_into<'x, 'o, T: Element>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    predicate: Predicate<T>,
+    out: impl Into<DeviceSliceMut<'o, u64>>,
+) -> Result<()> {
+    let (x, out) = (x.into().cast::<T::Scalar>()?, out.into());
+    single("count_if", &out)?;
+    if x.is_empty() {
+        return fill(stream, out, 0);
+    }
+    let (number, of) = match predicate {
+        Predicate::Equal(of) => (0u32, of.to_scalar()),
+        Predicate::NonZero => (1, T::Scalar::ZERO),
+        Predicate::Nan => (2, T::Scalar::ZERO),
+    };
+    type Params<S> = (Slice<S>, Value<u32>, Value<S>, PointerMut<u64>, PointerMut<u64>, Value<u32>);
+    let kernel = ("count_if", T::Scalar::NAME);
+    launch::<T, Params<T::Scalar>, _>(stream, kernel, x.len(), |workspace, parts| {
+        (x, number, of, out, workspace, parts)
+    })
+}
+
+/// Whether any element is not 0; NaN is not. Of no elements false.
+///
+/// # Errors
+/// Errors of the runtime.
+///
+/// ```
+/// # use warpsmith::{gpu_std::Checked, ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let flags = DeviceBuffer::from_host(&stream, Checked::from_slice(&[false, true, false]))?;
+/// assert!(ops::any(&stream, &flags)? && !ops::all(&stream, &flags)?);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    Ok(count_if(stream, x, Predicate::NonZero)? > 0)
+}
+
+/// Whether no element is 0; NaN is not. Of no elements true.
+///
+/// # Errors
+/// Errors of the runtime.
+pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    let x = x.into();
+    Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
+}
+
+/// The sum of magnitudes; of no elements 0.
+///
+/// # Errors
+/// Errors of the runtime.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, -4.0])?;
+/// assert_eq!((ops::l1_norm(&stream, &x)?, ops::l2_norm(&stream, &x)?), (7.0, 5.0));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
+}
+
+/// [`l1_norm()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+pub fn l1_norm_into<'x, 'o, T: Real>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+) -> Result<()> {
+    vector_norm(stream, "l1_norm", false, x.into(), out.into())
+}
+
+/// The root of the sum of squares; of no elements 0. The sum of squares is computed as it is: its range is that of f32, of f64 for
+/// f64.
+///
+/// # Errors
+/// Errors of the runtime.
+pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
+}
+
+/// [`l2_norm()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+pub fn l2_norm_into<'x, 'o, T: Real>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+) -> Result<()> {
+    vector_norm(stream, "l2_norm", true, x.into(), out.into())
+}
+
+fn vector_norm<T: Real>(
+    stream: &Stream,
+    operation: &'static str,
+    is_root: bool,
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T::DeviceSum>,
+) -> Result<()> {
+    single(operation, &out)?;
+    if x.is_empty() {
+        return fill(stream, out, T::DeviceSum::ZERO);
+    }
+    type Params<T> =
+        (Slice<T>, Value<u32>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>);
+    launch::<T, Params<T>, _>(stream, ("vector_norm", T::NAME), x.len(), |workspace, parts| {
+        (x, u32::from(is_root), out, workspace, parts)
+    })
+}
+
+/// The variance: the sum of squared differences from the mean, divided by the number of elements less `correction`, which is 1
+/// for an estimate from a sample and 0 for the elements themselves. NaN where there are no more elements than that.
+///
+/// Computed by Welford's method, without the cancellation of a difference of two sums.
+///
+/// # Errors
+/// Errors of the runtime.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0e4f32, 1.0e4 + 2.0])?;
+/// assert_eq!((ops::variance(&stream, &x, 0)?, ops::variance(&stream, &x, 1)?), (1.0, 2.0));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn variance<'x, T: Real>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    correction: u64,
+) -> Result<T> {
+    value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
+}
+
+/// [`variance()`], left on the device in `out`, a single element.
+///
+/// # Errors
+/// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+pub fn variance_into<'x, 'o, T: Real>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    correction: u64,
+    out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
+) -> Result<()> {
+    let (x, out) = (x.into(), out.into());
+    single("variance", &out)?;
+    if x.is_empty() {
+        return fill(stream, out, f64::NAN.cast());
+    }
+    type Params<T> =
+        (Slice<T>, Value<u64>, PointerMut<<T as Number>::DeviceSum>, PointerMut<u64>, Value<u32>);
+    launch::<T, Params<T>, _>(stream, ("variance", T::NAME), x.len(), |workspace, parts| {
+        (x, correction, out, workspace, parts)
+    })
+}
+
+fn rounded<T: Real>(value: T::DeviceSum) -> T {
+    T::sum_from_device(value)
+}

@@ -1,0 +1,349 @@
+//! Scans: each is one launch that reads and writes every element once. The same configuration on the same data, at the
+//! same alignment, gives the same bits every time.
+
+use gpu_kernels::scan::{most_tiles, rows, workspace_len};
+use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
+use gpu_std::family::Variant;
+use gpu_std::scalar::Scalar;
+use gpu_std::scan::{self, Scan};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
+
+use super::config::{Config, default_config};
+use super::launch::{Operation, Plan, same_length};
+use super::number::{Element, Number};
+use super::tile_queue;
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
+
+/// Fails for blocks that are not of whole warps.
+pub(super) fn whole_warps(operation: &'static str, plan: &Plan<'_>) -> Result<()> {
+    let block = plan.config().block;
+    if block.is_multiple_of(32) {
+        return Ok(());
+    }
+    let problem = format!("a block of {block} threads is not of whole warps; choose a multiple of 32");
+    Err(OpError::Unsupported { operation, problem }.into())
+}
+
+/// Launches a kernel of `gpu_kernels::scan`.
+fn launch<T: Number>(
+    (operation, kernel): (&'static str, &'static str),
+    stream: &Stream,
+    config: Option<Config>,
+    (exclusive, initial): (bool, T),
+    x: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    type Params<T> = (Value<bool>, Value<T>, Slice<T>, PointerMut<u64>, Value<usize>, SliceMut<T>);
+    same_length(operation, ("x", x.len()), ("the output", out.len()))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays, config).plan()?;
+    whole_warps(operation, &plan)?;
+    let Config { block, items, vector, .. } = *plan.config();
+    let rows = rows::<T>(items as usize);
+    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, rows, vector as usize);
+    let words = workspace_len(size_of::<<T as Scalar>::Accumulator>(), tiles);
+    // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
+    unsafe {
+        tile_queue::with(stream, operation, words, |workspace, words| {
+            // SAFETY: these are the parameters of the kernel; the workspace has enough words for the tiles.
+            plan.launch::<Params<T>, _>((exclusive, initial, x, workspace, words, out))
+        })
+    }
+}
+
+/// An element of a user's scan.
+type Item<S> = <<S as Scan>::Operator as scan::Operation>::Item;
+/// The value in which it combines.
+type Combined<S> = <<S as Scan>::Operator as scan::Operation>::Value;
+/// A result of it.
+type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
+
+/// Scans `x` to `out`, which is as long, with an operator that [`#[scan]`](macro@gpu_std::scan) made a kernel, with its code
+/// in `image`: `out[i]` is that of elements 0 to i.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// use warpsmith::gpu_std::prelude::*;
+/// use warpsmith::{ops, prelude::*};
+///
+/// // In a kernel crate:
+/// #[scan(identity = 1)]
+/// pub fn product(a: u64, b: u64) -> u64 { a * b % 1_000_003 }
+///
+/// # static KERNELS: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[2u64, 3, 500_000])?;
+/// let mut out = DeviceBuffer::uninit(&stream, 3)?;
+/// ops::inclusive_scan::<product>(&stream, &KERNELS, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [2, 6, 3_000_000 % 1_000_003]);
+/// ops::exclusive_scan::<product>(&stream, &KERNELS, 7, &x, &mut out)?;
+/// assert_eq!(out.to_host()?, [7, 14, 42]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn inclusive_scan<'x, 'o, S: Scan>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    x: impl Into<DeviceSlice<'x, Item<S>>>,
+    out: impl Into<DeviceSliceMut<'o, Output<S>>>,
+) -> Result<()>
+where
+    Item<S>: DeviceCopy,
+    Output<S>: DeviceCopy,
+{
+    use scan::Operation as _;
+    own::<S>(stream, image, (false, S::Operator::identity()), x.into(), out.into())
+}
+
+/// As [`inclusive_scan()`], of `initial` and the elements before each: `out[0]` is `initial`.
+///
+/// # Errors
+/// As [`inclusive_scan()`].
+pub fn exclusive_scan<'x, 'o, S: Scan>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    initial: Combined<S>,
+    x: impl Into<DeviceSlice<'x, Item<S>>>,
+    out: impl Into<DeviceSliceMut<'o, Output<S>>>,
+) -> Result<()>
+where
+    Item<S>: DeviceCopy,
+    Output<S>: DeviceCopy,
+{
+    own::<S>(stream, image, (true, initial), x.into(), out.into())
+}
+
+/// Launches a user's scan, in the configuration of our own as far as it has such an instance.
+fn own<S: Scan>(
+    stream: &Stream,
+    image: &'static GpuImage,
+    (exclusive, initial): (bool, Combined<S>),
+    x: DeviceSlice<'_, Item<S>>,
+    out: DeviceSliceMut<'_, Output<S>>,
+) -> Result<()>
+where
+    Item<S>: DeviceCopy,
+    Output<S>: DeviceCopy,
+{
+    type Params<S> =
+        (Value<bool>, Value<Combined<S>>, Slice<Item<S>>, PointerMut<u64>, Value<usize>, SliceMut<Output<S>>);
+    let name = S::VARIANTS.first().map_or("scan", |variant| (variant.spec)().name);
+    same_length(name, ("x", x.len()), ("the output", out.len()))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let bytes = size_of::<Item<S>>();
+    let usual = default_config("scan_sum", bytes, x.len(), stream.device());
+    let nearest = S::VARIANTS
+        .iter()
+        .min_by_key(|variant| (variant.items.abs_diff(usual.items), variant.vector.abs_diff(usual.vector)));
+    let config = nearest.map(|&Variant { items, vector, .. }| Config { items, vector, ..usual });
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let plan =
+        Operation::of_family(stream, image, (S::VARIANTS, false), bytes, x.len(), &arrays, config).plan()?;
+    whole_warps(name, &plan)?;
+    let Config { block, items, vector, .. } = *plan.config();
+    let tiles = most_tiles(x.len(), bytes, block as usize, items as usize, vector as usize);
+    // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
+    unsafe {
+        tile_queue::with(stream, name, workspace_len(size_of::<Combined<S>>(), tiles), |workspace, words| {
+            // SAFETY: these are the parameters of the kernel, by the contract of `Scan`; the workspace has enough words for
+            // the tiles.
+            plan.launch::<Params<S>, _>((exclusive, initial, x, workspace, words, out))
+        })
+    }
+}
+
+/// Launches the sum by key, of values that are f32, f64, f16, bf16, u32 or u64.
+fn by_key<T: Number, K: Scalar + DeviceCopy>(
+    operation: &'static str,
+    (stream, config): (&Stream, Option<Config>),
+    exclusive: bool,
+    keys: DeviceSlice<'_, K>,
+    (x, out): (DeviceSlice<'_, T>, DeviceSliceMut<'_, T>),
+) -> Result<()> {
+    type Params<T, K> = (Value<bool>, Slice<K>, Slice<T>, PointerMut<u64>, Value<usize>, SliceMut<T>);
+    let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+    let plan = Operation::between::<T, K>(stream, "scan_sum_by_key", x.len(), &arrays, config).plan()?;
+    whole_warps(operation, &plan)?;
+    let Config { block, items, vector, .. } = *plan.config();
+    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
+    let words = workspace_len(2 * size_of::<<T as Scalar>::Accumulator>(), tiles);
+    // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
+    unsafe {
+        tile_queue::with(stream, operation, words, |workspace, words| {
+            // SAFETY: these are the parameters of the kernel; the arrays have one length, and the workspace has enough words
+            // for the tiles.
+            plan.launch::<Params<T, K>, _>((exclusive, keys, x, workspace, words, out))
+        })
+    }
+}
+
+/// [`by_key`] with values and keys as the kernel has them.
+fn by_any_key<T: Number, K: Element>(
+    operation: &'static str,
+    stream: &Stream,
+    config: Option<Config>,
+    exclusive: bool,
+    keys: DeviceSlice<'_, K>,
+    (x, out): (DeviceSlice<'_, T>, DeviceSliceMut<'_, T>),
+) -> Result<()> {
+    same_length(operation, ("x", x.len()), ("keys", keys.len()))?;
+    same_length(operation, ("x", x.len()), ("the output", out.len()))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    macro_rules! of_values {
+        ($k:ty) => {
+            // Sums that wrap are the same bits with and without a sign.
+            match T::NAME {
+                "i32" => by_key::<u32, $k>(
+                    operation,
+                    (stream, config),
+                    exclusive,
+                    keys.cast()?,
+                    (x.cast()?, out.cast()?),
+                ),
+                "i64" => by_key::<u64, $k>(
+                    operation,
+                    (stream, config),
+                    exclusive,
+                    keys.cast()?,
+                    (x.cast()?, out.cast()?),
+                ),
+                _ => by_key::<T, $k>(operation, (stream, config), exclusive, keys.cast()?, (x, out)),
+            }
+        };
+    }
+    match size_of::<K>() {
+        4 => of_values!(u32),
+        8 => of_values!(u64),
+        bytes => {
+            let problem = format!("keys of {bytes} bytes cannot be compared; cast them to a type of 4 or 8");
+            Err(OpError::Unsupported { operation, problem }.into())
+        }
+    }
+}
+
+/// The running sum of each run of equal keys for itself, as [`inclusive_sum()`]. Keys are any [`Element`] of 4 or 8 bytes, and
+/// equal if their bits are.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for keys of 1 or 2 bytes; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let keys = DeviceBuffer::from_host(&stream, &[7u32, 7, 7, 2, 2])?;
+/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 10, 20])?;
+/// let mut sums = DeviceBuffer::uninit(&stream, 5)?;
+/// ops::inclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
+/// assert_eq!(sums.to_host()?, [1, 3, 6, 10, 30]);
+/// ops::exclusive_sum_by_key(&stream, &keys, &x, &mut sums)?;
+/// assert_eq!(sums.to_host()?, [0, 1, 3, 0, 10]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
+    stream: &Stream,
+    keys: impl Into<DeviceSlice<'k, K>>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
+}
+
+/// The sum of the elements before each one in its run of equal keys; 0 at the first. Otherwise as
+/// [`inclusive_sum_by_key()`].
+///
+/// # Errors
+/// As [`inclusive_sum_by_key()`].
+pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
+    stream: &Stream,
+    keys: impl Into<DeviceSlice<'k, K>>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
+}
+
+/// Writes the two forms of each scan.
+macro_rules! scans {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $with:ident = $kernel:literal, $exclusive:literal, $of_nothing:ident $(, $initial:ident)?;
+    )*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`OpError::LengthMismatch`]; whatever the runtime reports.
+        pub fn $name<'x, 'o, T: Number>(
+            stream: &Stream,
+            $($initial: T,)?
+            x: impl Into<DeviceSlice<'x, T>>,
+            out: impl Into<DeviceSliceMut<'o, T>>,
+        ) -> Result<()> {
+            $with(stream, None, $($initial,)? x, out)
+        }
+
+        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
+        ///
+        /// # Errors
+        /// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+        pub fn $with<'x, 'o, T: Number>(
+            stream: &Stream,
+            config: impl Into<Option<Config>>,
+            $($initial: T,)?
+            x: impl Into<DeviceSlice<'x, T>>,
+            out: impl Into<DeviceSliceMut<'o, T>>,
+        ) -> Result<()> {
+            #[allow(unused_mut, unused_assignments)]
+            let mut first = T::$of_nothing;
+            $(first = $initial;)?
+            launch((stringify!($name), $kernel), stream, config.into(), ($exclusive, first), x.into(), out.into())
+        }
+    )* };
+}
+
+scans! {
+    /// The running sum: `out[i] = x[0] + … + x[i]`, PyTorch's `cumsum` of one type. Integers wrap; f16 and bf16 are summed
+    /// up in f32, and each result is rounded once.
+    ///
+    /// A result is rounded as often as by pairwise summation, and once more for each 2²⁰ elements or so before it.
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, 3, 4])?;
+    /// let mut sums = DeviceBuffer::uninit(&stream, 4)?;
+    /// ops::inclusive_sum(&stream, &x, &mut sums)?;
+    /// assert_eq!(sums.to_host()?, [1, 3, 6, 10]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    inclusive_sum, inclusive_sum_with = "scan_sum", false, ZERO;
+    /// The sum of `initial` and all elements before: `out[i] = initial + x[0] + … + x[i - 1]`, rounded as
+    /// [`inclusive_sum()`] is.
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let lengths = DeviceBuffer::from_host(&stream, &[3u64, 0, 5])?;
+    /// let mut offsets = DeviceBuffer::uninit(&stream, 3)?;
+    /// ops::exclusive_sum(&stream, 0, &lengths, &mut offsets)?;
+    /// assert_eq!(offsets.to_host()?, [0, 3, 3]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    exclusive_sum, exclusive_sum_with = "scan_sum", true, ZERO, initial;
+    /// The least element so far; NaN from the first NaN on.
+    inclusive_min, inclusive_min_with = "scan_min", false, MIN_IDENTITY;
+    /// The least of `initial` and all elements before; NaN after the first NaN.
+    exclusive_min, exclusive_min_with = "scan_min", true, MIN_IDENTITY, initial;
+    /// The greatest element so far; NaN from the first NaN on.
+    inclusive_max, inclusive_max_with = "scan_max", false, MAX_IDENTITY;
+    /// The greatest of `initial` and all elements before; NaN after the first NaN.
+    exclusive_max, exclusive_max_with = "scan_max", true, MAX_IDENTITY, initial;
+}

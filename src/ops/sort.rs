@@ -1,0 +1,528 @@
+//! Radix sorts, searches in sorted arrays, and merges of two. Asynchronous: each takes memory like its outputs until it is
+//! done.
+
+use gpu_kernels::search::{MERGE_THREADS, MERGE_TILE};
+use gpu_kernels::sort::{
+    DIGIT_BITS, DIGITS, THREADS, radix_histogram, radix_pass, radix_pass_pairs, radix_starts, tile_len,
+    workspace_len,
+};
+use gpu_kernels::twist::{self, Bits, Twist};
+use gpu_kernels::{search as kernels, sort as radix};
+use gpu_spec::param::{Slice, SliceMut, Value};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Module, Stream};
+
+use super::launch::same_length;
+use super::number::{Element, Number};
+use super::offset_check::check_offsets;
+use super::tile_queue;
+use crate::IMAGE;
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
+
+/// The order of a sort.
+///
+/// It is total: of floats −NaN, −∞, …, −0, +0, …, +∞, NaN, as Rust's `total_cmp` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Order {
+    /// From the least on.
+    #[default]
+    Ascending,
+    /// From the greatest on.
+    Descending,
+}
+
+/// A type of keys that can be sorted: f32, i32, u32, f64, i64, u64.
+pub trait SortKey: Number + sealed::Key {}
+
+mod sealed {
+    use super::*;
+
+    /// A key as bits that radix sorts take.
+    pub trait Key {
+        type Bits: KeyBits;
+        /// What makes an ascending order of the type's bits.
+        const TWIST: Twist<Self::Bits>;
+    }
+
+    /// A pass over pairs: keys, values and their outputs, in this order.
+    pub type Pass<'a, K, V> = (
+        DeviceSlice<'a, K>,
+        Option<DeviceSlice<'a, V>>,
+        DeviceSliceMut<'a, K>,
+        Option<DeviceSliceMut<'a, V>>,
+    );
+
+    /// A value of 4 or 8 bytes that goes with a key.
+    pub trait Payload: Scalar + DeviceCopy {}
+    impl Payload for u32 {}
+    impl Payload for u64 {}
+
+    /// The kernels for keys of a size.
+    pub trait KeyBits: Bits + DeviceCopy {
+        fn histogram(
+            of: &Launcher<'_>,
+            twist: Twist<Self>,
+            keys: DeviceSlice<'_, Self>,
+            counts: &mut DeviceBuffer<u32>,
+        ) -> Result<()>;
+
+        /// # Safety
+        /// The conditions of `radix_pass` hold, but for the lengths of the arrays, which it checks.
+        unsafe fn pass<V: Payload>(
+            of: &Launcher<'_>,
+            twist: (Twist<Self>, u32),
+            pairs: Pass<'_, Self, V>,
+            starts: DeviceSlice<'_, u32>,
+            workspace: (DevicePtr, usize),
+        ) -> Result<()>;
+
+        fn segments(
+            of: &Launcher<'_>,
+            twist: Twist<Self>,
+            keys: DeviceSlice<'_, Self>,
+            offsets: DeviceSlice<'_, u64>,
+            spare: &mut DeviceBuffer<Self>,
+            out: DeviceSliceMut<'_, Self>,
+        ) -> Result<()>;
+
+        fn merge(
+            of: &Launcher<'_>,
+            twist: Twist<Self>,
+            a: DeviceSlice<'_, Self>,
+            b: DeviceSlice<'_, Self>,
+            out: DeviceSliceMut<'_, Self>,
+        ) -> Result<()>;
+    }
+}
+
+use sealed::{KeyBits, Pass, Payload};
+
+/// Where kernels of a sort are launched.
+pub struct Launcher<'a> {
+    stream: &'a Stream,
+    module: Module,
+}
+
+impl<'a> Launcher<'a> {
+    fn new(stream: &'a Stream) -> Result<Self> {
+        Ok(Self { stream, module: stream.device().load(&IMAGE)? })
+    }
+
+    /// As many blocks as are resident at once, one for each of `tiles` at most.
+    fn over(tiles: usize, threads: usize) -> Launch {
+        Launch::linear(tiles.saturating_mul(threads), threads as u32).waves(1)
+    }
+}
+
+macro_rules! key_bits {
+    ($($k:ty),*) => { $(
+        impl KeyBits for $k {
+            fn histogram(
+                of: &Launcher<'_>,
+                Twist { negative, always }: Twist<Self>,
+                keys: DeviceSlice<'_, Self>,
+                counts: &mut DeviceBuffer<u32>,
+            ) -> Result<()> {
+                let launch = Launcher::over(keys.len().div_ceil(8 * THREADS), THREADS);
+                let kernel = of.module.kernel::<radix_histogram<$k>>()?;
+                kernel.launch(of.stream, launch, (negative, always, keys, counts))
+            }
+
+            unsafe fn pass<V: Payload>(
+                of: &Launcher<'_>,
+                (Twist { negative, always }, shift): (Twist<Self>, u32),
+                (keys, values, keys_out, values_out): Pass<'_, Self, V>,
+                starts: DeviceSlice<'_, u32>,
+                (workspace, words): (DevicePtr, usize),
+            ) -> Result<()> {
+                let (Some(values), Some(values_out)) = (values, values_out) else {
+                    let launch = Launcher::over(keys.len().div_ceil(tile_len(size_of::<$k>())), THREADS);
+                    let kernel = of.module.kernel::<radix_pass<$k>>()?;
+                    let arguments = (negative, always, shift, keys, starts, workspace, words, keys_out);
+                    // SAFETY: passed on from the caller.
+                    return unsafe { kernel.launch_unsafe(of.stream, launch, arguments) };
+                };
+                let bytes = size_of::<$k>().max(size_of::<V>());
+                let launch = Launcher::over(keys.len().div_ceil(tile_len(bytes)), THREADS);
+                macro_rules! with_values {
+                    ($v:ty) => {{
+                        let kernel = of.module.kernel::<radix_pass_pairs<$k, $v>>()?;
+                        let (values, values_out) = (values.cast::<$v>()?, values_out.cast::<$v>()?);
+                        let arguments =
+                            (negative, always, shift, keys, values, starts, workspace, words, keys_out, values_out);
+                        // SAFETY: passed on from the caller.
+                        unsafe { kernel.launch_unsafe(of.stream, launch, arguments) }
+                    }};
+                }
+                if size_of::<V>() == 4 { with_values!(u32) } else { with_values!(u64) }
+            }
+
+            fn segments(
+                of: &Launcher<'_>,
+                Twist { negative, always }: Twist<Self>,
+                keys: DeviceSlice<'_, Self>,
+                offsets: DeviceSlice<'_, u64>,
+                spare: &mut DeviceBuffer<Self>,
+                out: DeviceSliceMut<'_, Self>,
+            ) -> Result<()> {
+                let launch = Launcher::over(offsets.len() - 1, THREADS);
+                let kernel = of.module.kernel::<radix::sort_segments<$k>>()?;
+                // SAFETY: `sort_segments` of this module checked the lengths, and the offsets, which do not decrease: segments do
+                // not overlap.
+                unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, keys, offsets, spare, out)) }
+            }
+
+            fn merge(
+                of: &Launcher<'_>,
+                Twist { negative, always }: Twist<Self>,
+                a: DeviceSlice<'_, Self>,
+                b: DeviceSlice<'_, Self>,
+                out: DeviceSliceMut<'_, Self>,
+            ) -> Result<()> {
+                let launch = Launch::linear(out.len().div_ceil(MERGE_TILE) * MERGE_THREADS, MERGE_THREADS as u32);
+                let kernel = of.module.kernel::<kernels::merge_sorted<$k>>()?;
+                kernel.launch(of.stream, launch, (negative, always, a, b, out))
+            }
+        }
+    )* };
+}
+key_bits!(u32, u64);
+
+macro_rules! keys {
+    ($($t:ty as $bits:ty: $negative:expr, $always:expr;)*) => { $(
+        impl sealed::Key for $t {
+            type Bits = $bits;
+            const TWIST: Twist<$bits> = Twist { negative: $negative, always: $always };
+        }
+        impl SortKey for $t {}
+    )* };
+}
+keys! {
+    u32 as u32: 0, 0;
+    i32 as u32: 0, 1 << 31;
+    f32 as u32: !(1 << 31), 1 << 31;
+    u64 as u64: 0, 0;
+    i64 as u64: 0, 1 << 63;
+    f64 as u64: !(1 << 63), 1 << 63;
+}
+
+/// The twist of a type in an order.
+fn twist_of<T: SortKey>(order: Order) -> Twist<T::Bits> {
+    match order {
+        Order::Ascending => T::TWIST,
+        Order::Descending => twist::reversed(T::TWIST),
+    }
+}
+
+/// Fails where places would not fit 32 bits.
+fn countable(operation: &'static str, len: usize) -> Result<()> {
+    if u32::try_from(len).is_ok() {
+        return Ok(());
+    }
+    let problem =
+        format!("{len} keys are too many for one sort; pass less than 2^32, and merge what was sorted");
+    Err(OpError::Unsupported { operation, problem }.into())
+}
+
+/// Sorts keys of less than 2³² elements, at least one, and the values that go with them.
+fn sort_bits<K: KeyBits, V: Payload>(
+    operation: &'static str,
+    stream: &Stream,
+    twist: Twist<K>,
+    keys: DeviceSlice<'_, K>,
+    values: Option<DeviceSlice<'_, V>>,
+    (mut out, mut values_out): (DeviceSliceMut<'_, K>, Option<DeviceSliceMut<'_, V>>),
+) -> Result<()> {
+    let (n, of) = (keys.len(), Launcher::new(stream)?);
+    let places = size_of::<K>();
+    let mut counts = DeviceBuffer::<u32>::zeros(stream, places * DIGITS)?;
+    let mut spare = DeviceBuffer::<K>::uninit(stream, n)?;
+    let mut spare_values = match values {
+        Some(_) => Some(DeviceBuffer::<V>::uninit(stream, n)?),
+        None => None,
+    };
+    K::histogram(&of, twist, keys, &mut counts)?;
+    let starts = of.module.kernel::<radix_starts>()?;
+    starts.launch(stream, Launch::grid_block(places as u32, DIGITS as u32), (&mut counts,))?;
+    let bytes = size_of::<K>().max(if values.is_some() { size_of::<V>() } else { 0 });
+    let words = workspace_len(n, bytes);
+    // SAFETY: the launches are on this stream, and their kernels use the workspace as a `TileQueue`.
+    unsafe {
+        tile_queue::with(stream, operation, words, |workspace, words| {
+            for place in 0..places {
+                let starts = counts.slice(place * DIGITS..(place + 1) * DIGITS);
+                // The number of passes is even: the last one writes to `out`.
+                let to_spare = place % 2 == 0;
+                let pairs = match (place, to_spare) {
+                    (0, _) => (
+                        keys,
+                        values,
+                        spare.as_mut_slice(),
+                        spare_values.as_mut().map(DeviceBuffer::as_mut_slice),
+                    ),
+                    (_, true) => (
+                        out.as_slice(),
+                        values_out.as_ref().map(DeviceSliceMut::as_slice),
+                        spare.as_mut_slice(),
+                        spare_values.as_mut().map(DeviceBuffer::as_mut_slice),
+                    ),
+                    (_, false) => (
+                        spare.as_slice(),
+                        spare_values.as_ref().map(DeviceBuffer::as_slice),
+                        out.reborrow(),
+                        values_out.as_mut().map(DeviceSliceMut::reborrow),
+                    ),
+                };
+                // SAFETY: all arrays have `n` elements, the workspace enough words for them, and `starts` is of this digit.
+                K::pass(&of, (twist, place as u32 * DIGIT_BITS), pairs, starts, (workspace, words))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Sorts `x` to `out`, which is as long.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for 2³² elements or more; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Order}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3.0f32, f32::NAN, -1.0, 2.0])?;
+/// let mut sorted = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::sort(&stream, &x, Order::Ascending, &mut sorted)?;
+/// assert_eq!(sorted.to_host()?[..3], [-1.0, 2.0, 3.0]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn sort<'x, 'o, T: SortKey>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    order: Order,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let (x, out) = (x.into(), out.into());
+    same_length("sort", ("x", x.len()), ("the output", out.len()))?;
+    countable("sort", x.len())?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    sort_bits::<T::Bits, u32>("sort", stream, twist_of::<T>(order), x.cast()?, None, (out.cast()?, None))
+}
+
+/// Sorts pairs by their keys: to `keys_out`, and to `values_out` the values of the keys at the same places. Pairs of equal
+/// keys keep their order. All arrays have the same length; a value is any [`Element`] of 4 or 8 bytes.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for values of 1 or 2 bytes, and for 2³² elements or more; whatever
+/// the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Order}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let scores = DeviceBuffer::from_host(&stream, &[2i32, 9, 2, 5])?;
+/// let names = DeviceBuffer::from_host(&stream, &[0u32, 1, 2, 3])?;
+/// let mut sorted = DeviceBuffer::uninit(&stream, 4)?;
+/// let mut ranking = DeviceBuffer::uninit(&stream, 4)?;
+/// ops::sort_pairs(&stream, &scores, &names, Order::Descending, &mut sorted, &mut ranking)?;
+/// assert_eq!((sorted.to_host()?, ranking.to_host()?), (vec![9, 5, 2, 2], vec![1, 3, 0, 2]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
+    stream: &Stream,
+    keys: impl Into<DeviceSlice<'k, K>>,
+    values: impl Into<DeviceSlice<'v, V>>,
+    order: Order,
+    keys_out: impl Into<DeviceSliceMut<'o, K>>,
+    values_out: impl Into<DeviceSliceMut<'p, V>>,
+) -> Result<()> {
+    let (keys, values, keys_out, values_out) =
+        (keys.into(), values.into(), keys_out.into(), values_out.into());
+    for (name, len) in
+        [("values", values.len()), ("keys_out", keys_out.len()), ("values_out", values_out.len())]
+    {
+        same_length("sort_pairs", ("keys", keys.len()), (name, len))?;
+    }
+    countable("sort_pairs", keys.len())?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    macro_rules! with_values {
+        ($v:ty) => {
+            sort_bits::<K::Bits, $v>(
+                "sort_pairs",
+                stream,
+                twist_of::<K>(order),
+                keys.cast()?,
+                Some(values.cast()?),
+                (keys_out.cast()?, Some(values_out.cast()?)),
+            )
+        };
+    }
+    match size_of::<V>() {
+        4 => with_values!(u32),
+        8 => with_values!(u64),
+        bytes => {
+            let problem =
+                format!("values of {bytes} bytes cannot go with keys; cast them to a type of 4 or 8");
+            Err(OpError::Unsupported { operation: "sort_pairs", problem }.into())
+        }
+    }
+}
+
+/// Sorts each segment of `x`, from `offsets[i]` on, below `offsets[i + 1]`, to the same places of `out`, which is as long as
+/// `x`. What lies outside of all segments stays as it is in `out`.
+///
+/// A block of threads sorts a segment, the faster the more segments there are: of few long ones [`sort()`] is faster for
+/// each.
+///
+/// The operation waits for the stream, to check the offsets.
+///
+/// # Errors
+/// [`OpError::Offset`] for offsets that decrease or exceed the length of `x`, before anything is written;
+/// [`OpError::LengthMismatch`]; [`OpError::Unsupported`] for no offsets, and for 2³² elements or more; whatever the runtime
+/// reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Order}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[3u32, 1, 2, 9, 8])?;
+/// let offsets = DeviceBuffer::from_host(&stream, &[0u64, 3, 5])?;
+/// let mut sorted = DeviceBuffer::uninit(&stream, 5)?;
+/// ops::sort_segments(&stream, &x, &offsets, Order::Ascending, &mut sorted)?;
+/// assert_eq!(sorted.to_host()?, [1, 2, 3, 8, 9]);
+///
+/// let falling = DeviceBuffer::from_host(&stream, &[0u64, 4, 3])?;
+/// let error = ops::sort_segments(&stream, &x, &falling, Order::Ascending, &mut sorted).unwrap_err();
+/// assert!(error.to_string().starts_with("sort_segments: offsets[1] is 4, but must be at most 3"));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
+    stream: &Stream,
+    x: impl Into<DeviceSlice<'x, T>>,
+    offsets: impl Into<DeviceSlice<'f, u64>>,
+    order: Order,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let (x, offsets, out) = (x.into(), offsets.into(), out.into());
+    same_length("sort_segments", ("x", x.len()), ("the output", out.len()))?;
+    countable("sort_segments", x.len())?;
+    if offsets.is_empty() {
+        let problem = "no offsets say where segments end; pass one more than there are segments".to_owned();
+        return Err(OpError::Unsupported { operation: "sort_segments", problem }.into());
+    }
+    check_offsets(stream, "sort_segments", offsets, x.len())?;
+    if x.is_empty() || offsets.len() == 1 {
+        return Ok(());
+    }
+    let mut spare = DeviceBuffer::uninit(stream, x.len())?;
+    KeyBits::segments(
+        &Launcher::new(stream)?,
+        twist_of::<T>(order),
+        x.cast()?,
+        offsets,
+        &mut spare,
+        out.cast()?,
+    )
+}
+
+/// Merges `a` and `b`, both sorted in the order, to `out`, which is as long as both together. Equal keys of `a` come first.
+///
+/// Of arrays that are not sorted, `out` has some of their keys in some order.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops::{self, Order}, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[1i64, 4, 9])?;
+/// let b = DeviceBuffer::from_host(&stream, &[-2i64, 4])?;
+/// let mut merged = DeviceBuffer::uninit(&stream, 5)?;
+/// ops::merge_sorted(&stream, &a, &b, Order::Ascending, &mut merged)?;
+/// assert_eq!(merged.to_host()?, [-2, 1, 4, 4, 9]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
+    stream: &Stream,
+    a: impl Into<DeviceSlice<'a, T>>,
+    b: impl Into<DeviceSlice<'b, T>>,
+    order: Order,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let (a, b, out) = (a.into(), b.into(), out.into());
+    same_length("merge_sorted", ("a and b together", a.len() + b.len()), ("the output", out.len()))?;
+    if out.is_empty() {
+        return Ok(());
+    }
+    KeyBits::merge(&Launcher::new(stream)?, twist_of::<T>(order), a.cast()?, b.cast()?, out.cast()?)
+}
+
+/// Launches the search for the places of `keys` in `sorted`.
+fn search<T: Number>(
+    operation: &'static str,
+    upper: bool,
+    stream: &Stream,
+    sorted: DeviceSlice<'_, T>,
+    keys: DeviceSlice<'_, T>,
+    out: DeviceSliceMut<'_, u64>,
+) -> Result<()> {
+    type Params<T> = (Value<bool>, Slice<T>, Slice<T>, SliceMut<u64>);
+    same_length(operation, ("keys", keys.len()), ("the output", out.len()))?;
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let of_type =
+        |spec: &&'static gpu_std::KernelSpec| spec.types.iter().any(|argument| argument.name == T::NAME);
+    let Some(spec) = kernels::search_sorted::<()>::instances().find(of_type) else {
+        let problem = format!("there is no search among {}", T::NAME);
+        return Err(OpError::Unsupported { operation, problem }.into());
+    };
+    let launch = Launch::auto(keys.len());
+    let function = stream.device().load(&IMAGE)?.function(spec)?;
+    // SAFETY: these are the parameters of the kernel, which is a safe one.
+    unsafe { function.launch_as::<Params<T>, _>(stream, launch, &(upper, sorted, keys, out)) }
+}
+
+/// The number of elements of `sorted` that are less than each key: the first place at which the key could be inserted, of
+/// C++'s `lower_bound` and PyTorch's `searchsorted`. `sorted` rises; of NaN and in an array that does not rise, the places
+/// mean nothing.
+///
+/// # Errors
+/// [`OpError::LengthMismatch`] when `out` is not as long as `keys`; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let sorted = DeviceBuffer::from_host(&stream, &[1.0f32, 3.0, 3.0, 7.0])?;
+/// let keys = DeviceBuffer::from_host(&stream, &[3.0f32, 0.0, 8.0])?;
+/// let (mut first, mut last) = (DeviceBuffer::zeros(&stream, 3)?, DeviceBuffer::zeros(&stream, 3)?);
+/// ops::lower_bound(&stream, &sorted, &keys, &mut first)?;
+/// ops::upper_bound(&stream, &sorted, &keys, &mut last)?;
+/// assert_eq!((first.to_host()?, last.to_host()?), (vec![1, 0, 4], vec![3, 0, 4]));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn lower_bound<'s, 'k, 'o, T: Number>(
+    stream: &Stream,
+    sorted: impl Into<DeviceSlice<'s, T>>,
+    keys: impl Into<DeviceSlice<'k, T>>,
+    out: impl Into<DeviceSliceMut<'o, u64>>,
+) -> Result<()> {
+    search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
+}
+
+/// The number of elements of `sorted` that are not greater than each key: the last place at which the key could be
+/// inserted. Otherwise as [`lower_bound()`].
+///
+/// # Errors
+/// As [`lower_bound()`].
+pub fn upper_bound<'s, 'k, 'o, T: Number>(
+    stream: &Stream,
+    sorted: impl Into<DeviceSlice<'s, T>>,
+    keys: impl Into<DeviceSlice<'k, T>>,
+    out: impl Into<DeviceSliceMut<'o, u64>>,
+) -> Result<()> {
+    search("upper_bound", true, stream, sorted.into(), keys.into(), out.into())
+}

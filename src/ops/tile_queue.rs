@@ -1,0 +1,70 @@
+//! Scratch memory for kernels whose blocks take tiles in order ([`gpu_std::look_back`]): one workspace a stream and size.
+//!
+//! A workspace begins as zeros, and every launch leaves it to the next as that needs it. A kernel gets all of it, because
+//! the last tag of a launch clears it: so sizes are powers of two, and each has memory of its own.
+
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::{Error, Result, Stream};
+
+use crate::op_error::OpError;
+
+/// The purposes of the sizes 2¹⁶, 2¹⁷, … bytes.
+const PURPOSES: [&str; 25] = [
+    "tiles 2^16",
+    "tiles 2^17",
+    "tiles 2^18",
+    "tiles 2^19",
+    "tiles 2^20",
+    "tiles 2^21",
+    "tiles 2^22",
+    "tiles 2^23",
+    "tiles 2^24",
+    "tiles 2^25",
+    "tiles 2^26",
+    "tiles 2^27",
+    "tiles 2^28",
+    "tiles 2^29",
+    "tiles 2^30",
+    "tiles 2^31",
+    "tiles 2^32",
+    "tiles 2^33",
+    "tiles 2^34",
+    "tiles 2^35",
+    "tiles 2^36",
+    "tiles 2^37",
+    "tiles 2^38",
+    "tiles 2^39",
+    "tiles 2^40",
+];
+
+/// Runs `work` with the stream's workspace of at least `words` words of 64 bits: its address and its words. Nothing else
+/// enqueues work with it meanwhile.
+///
+/// # Safety
+/// `work` enqueues work with the workspace on this stream only, of kernels that use it as
+/// [`TileQueue`](gpu_std::look_back::TileQueue) does.
+pub(super) unsafe fn with<R>(
+    stream: &Stream,
+    operation: &'static str,
+    words: usize,
+    work: impl FnOnce(DevicePtr, usize) -> Result<R>,
+) -> Result<R> {
+    let class = words.saturating_mul(8).max(1 << 16).checked_next_power_of_two();
+    let class = class.map_or(usize::MAX, |bytes| bytes.trailing_zeros() as usize - 16);
+    let Some(purpose) = PURPOSES.get(class) else {
+        let problem =
+            format!("a workspace of {words} words is more than any device has; pass fewer elements");
+        return Err(Error::from(OpError::Unsupported { operation, problem }));
+    };
+    let bytes = 1 << (16 + class);
+    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    unsafe {
+        stream.with_scratch(purpose, bytes, |memory, new| {
+            if new {
+                let (driver, context) = stream.device().driver();
+                driver.memset(context, memory, 0, bytes, stream.handle())?;
+            }
+            work(memory, bytes / 8)
+        })
+    }
+}

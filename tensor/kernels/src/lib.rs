@@ -1,0 +1,14 @@
+//! Kernels for the tensor cores of compute capability 9.0.
+//!
+//! They copy boxes of tensors asynchronously and multiply them by `wgmma`, which no other compute capability has. So they are
+//! compiled for `sm_90a` alone, apart from `gpu-kernels`.
+//!
+//! | module | kernels |
+//! | --- | --- |
+//! | [`mod@matmul`] | `matmul_tn`: products of matrices of 16-bit floating-point numbers |
+//!
+//! The safe, typed way to run them is `warpsmith::ops`.
+#![no_std]
+#![deny(missing_docs)]
+
+pub mod matmul;

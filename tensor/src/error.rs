@@ -1,0 +1,54 @@
+//! [`TensorError`]: what the products of this crate cannot multiply.
+
+use warpsmith_core::Error;
+
+/// The error of a product, with its remedy: [`Error::downcast_ref`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The sides of the matrices do not fit.
+    #[error("{operation}: {what}; a is m x k, b n x k and c m x n")]
+    Shape {
+        /// The operation.
+        operation: &'static str,
+        /// Which sides, and what they are.
+        what: String,
+    },
+
+    /// The rows of a matrix begin where a tensor copy cannot.
+    #[error(
+        "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; tensor copies need multiples of 16 of \
+         both: pad the rows, or multiply by cuBLAS"
+    )]
+    Alignment {
+        /// The operation.
+        operation: &'static str,
+        /// The matrix.
+        matrix: &'static str,
+        /// Bytes from one row to the next.
+        bytes: usize,
+        /// The address of the first.
+        address: u64,
+    },
+
+    /// The device has other tensor cores.
+    #[error(
+        "{operation}: {device} has compute capability {}.{}, and this kernel is for 9.0 alone; multiply by cuBLAS",
+        capability.0,
+        capability.1
+    )]
+    Device {
+        /// The operation.
+        operation: &'static str,
+        /// The device.
+        device: String,
+        /// Its compute capability.
+        capability: (u32, u32),
+    },
+}
+
+impl From<TensorError> for Error {
+    fn from(error: TensorError) -> Self {
+        Self::extension(error)
+    }
+}

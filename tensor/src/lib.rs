@@ -1,0 +1,37 @@
+//! Matrix products on tensor cores, in kernels written in Rust.
+//!
+//! | function | it computes | types | devices |
+//! | --- | --- | --- | --- |
+//! | [`matmul_tn()`] | `c = a * b^T` | [`Element`]: `bf16`, `f16`, with sums of `f32` | compute capability 9.0, emulated |
+//!
+//! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
+//! anything is enqueued: cuBLAS multiplies those.
+//!
+//! ```
+//! use half::bf16;
+//! use warpsmith_core::{Device, DeviceBuffer, Stream};
+//!
+//! # fn main() -> Result<(), warpsmith_core::Error> {
+//! let stream = Stream::new(&Device::emulated(0)?)?;
+//! let numbers = |count, of: fn(usize) -> f32| (0..count).map(|i| bf16::from_f32(of(i))).collect::<Vec<_>>();
+//! // 2 rows of 8, and 8 rows of 8 that are the identity.
+//! let a = DeviceBuffer::from_host(&stream, &numbers(16, |i| i as f32))?;
+//! let b = DeviceBuffer::from_host(&stream, &numbers(64, |i| if i % 9 == 0 { 1.0 } else { 0.0 }))?;
+//! let mut c = DeviceBuffer::<bf16>::zeros(&stream, 16)?;
+//! warpsmith_tensor::matmul_tn(&stream, &a.as_2d(8, 2)?, &b.as_2d(8, 8)?, &mut c.as_2d_mut(8, 2)?)?;
+//! assert_eq!(c.to_host()?, a.to_host()?);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+mod error;
+mod matmul;
+
+pub use error::TensorError;
+pub use matmul::{Element, matmul_tn};
+
+use warpsmith_core::GpuImage;
+
+/// The kernels of `warpsmith-tensor-kernels`, compiled for `sm_90a` when this crate was built.
+pub static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_tensor_kernels");

@@ -1,0 +1,43 @@
+//! GELU of every 16-bit float, against float64: the error besides the rounding of the result is a sixteenth of it.
+
+use half::{bf16, f16};
+use warpsmith::ops;
+use warpsmith::prelude::*;
+
+use crate::common::{Element, for_types, stream};
+
+/// The distance of a 16-bit float from the next one away from 0.
+fn spacing<T: Element>(value: T) -> f64 {
+    let next: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16 + 1).to_le_bytes());
+    let this: T = bytemuck::pod_read_unaligned(&((value.bits() & 0x7FFF) as u16).to_le_bytes());
+    next.to_f64() - this.to_f64()
+}
+
+fn all_of<T: Element + ops::Real>() {
+    let stream = stream();
+    let all: Vec<T> = (0..=u16::MAX).map(|bits| bytemuck::pod_read_unaligned(&bits.to_le_bytes())).collect();
+    let x = DeviceBuffer::from_host(&stream, &all).unwrap();
+    let mut out = DeviceBuffer::uninit(&stream, all.len()).unwrap();
+    ops::gelu(&stream, &x, &mut out).unwrap();
+    for (x, found) in all.iter().zip(out.to_host().unwrap()) {
+        let (value, found_value) = (x.to_f64(), found.to_f64());
+        let exact = 0.5 * value * libm::erfc(-value * std::f64::consts::FRAC_1_SQRT_2);
+        if exact.is_nan() || exact.is_infinite() {
+            let same = exact.is_nan() && found_value.is_nan() || exact == found_value;
+            assert!(same, "gelu({value}) is {found_value}, not {exact}");
+            continue;
+        }
+        // Subnormal results of f32 lose some of their bits.
+        let bound = spacing(found) * (0.5 + 1.0 / 16.0) + 1e-41;
+        let error = (found_value - exact).abs();
+        assert!(
+            error <= bound,
+            "gelu({value:e}) is {found_value:e}, not {exact:e}: off by {error:e} of {bound:e}"
+        );
+    }
+}
+
+#[test]
+fn every_16_bit_float_is_nearly_rounded() {
+    for_types!(all_of: f16, bf16);
+}

@@ -1,0 +1,156 @@
+//! Histograms against counting on the host: even bins and edges, channels, skewed data, values outside and NaN.
+
+use crate::common::{Element, LENGTHS, Padded, Random, for_types, stream};
+use half::{bf16, f16};
+use warpsmith::kernels::histogram::Binned;
+use warpsmith::ops::{self, Config};
+use warpsmith::prelude::*;
+
+#[test]
+fn even_bins_of_integers_are_exact() {
+    let stream = stream();
+    let mut random = Random::new();
+    for (round, n) in LENGTHS.into_iter().enumerate() {
+        for (lower, upper, bins) in
+            [(0, 256, 256), (-1000, 3001, 7), (i32::MIN, i32::MAX, 1000), (5, 6, 1), (-3, 0, 100)]
+        {
+            let x: Vec<i32> = (0..n)
+                .map(|i| match round % 3 {
+                    0 => random.bits() as i32,
+                    1 => (random.bits() % 5000) as i32 - 1500,
+                    // Nearly all in one bin.
+                    _ => {
+                        if i % 100 == 0 {
+                            random.bits() as i32 % 300
+                        } else {
+                            17
+                        }
+                    }
+                })
+                .collect();
+            let mut expected = vec![0u64; bins];
+            for &value in x.iter().filter(|&&value| (lower..upper).contains(&value)) {
+                let distance = i128::from(value) - i128::from(lower);
+                expected[(distance * bins as i128 / (i128::from(upper) - i128::from(lower))) as usize] += 1;
+            }
+            let input = Padded::new(&stream, round % 4, &x);
+            let mut counts = Padded::<u64>::poisoned(&stream, 1, bins);
+            ops::histogram_even(&stream, input.get(), lower..upper, counts.get_mut()).unwrap();
+            let what = (n, lower, upper, bins, "seed", random.seed);
+            assert_eq!(counts.read(), expected, "{what:?}");
+        }
+    }
+}
+
+fn even_bins_of<T: Element + Binned>() {
+    let stream = stream();
+    let mut random = Random::new();
+    for (round, n) in LENGTHS.into_iter().enumerate() {
+        let mut x: Vec<T> = random.values(n, 1.5);
+        for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1.0, -0.0] {
+            if n > 0 {
+                x[random.below(n)] = T::nearest(special);
+            }
+        }
+        // A power of two of bins on either side of 0: the bin is exact in every type.
+        let mut expected = vec![0u64; 64];
+        for value in x.iter().map(|value| value.to_f64()).filter(|value| (-1.0..1.0).contains(value)) {
+            let rounded = match size_of::<T>() {
+                8 => (value + 1.0) * 32.0,
+                _ => f64::from((value as f32 + 1.0) * 32.0),
+            };
+            expected[(rounded as usize).min(63)] += 1;
+        }
+        let input = Padded::new(&stream, round % 4, &x);
+        let mut counts = Padded::<u64>::poisoned(&stream, 0, 64);
+        ops::histogram_even(&stream, input.get(), T::nearest(-1.0)..T::nearest(1.0), counts.get_mut())
+            .unwrap();
+        assert_eq!(counts.read(), expected, "{n}, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn even_bins_of_floats_leave_out_nan() {
+    for_types!(even_bins_of: f32, f64, f16, bf16);
+}
+
+fn edges_of<T: Element>() {
+    let stream = stream();
+    let mut random = Random::new();
+    for (round, n) in LENGTHS.into_iter().enumerate() {
+        // Few edges, some equal; and more than shared memory takes, with more counts than it takes.
+        let edge_count = [2, 9, 300, 7000][round % 4];
+        let mut edges: Vec<T> = (0..edge_count).map(|_| T::nearest((random.below(1000)) as f64)).collect();
+        edges.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        let mut x: Vec<T> = (0..n).map(|_| T::nearest(random.below(1100) as f64)).collect();
+        if n > 0 {
+            x[random.below(n)] = T::nearest(f64::NAN);
+            x[random.below(n)] = T::nearest(f64::INFINITY);
+            x[random.below(n)] = edges[edge_count - 1];
+        }
+        let mut expected = vec![0u64; edge_count - 1];
+        for value in &x {
+            let reached = edges.partition_point(|edge| edge <= value);
+            if (1..edge_count).contains(&reached) {
+                expected[reached - 1] += 1;
+            }
+        }
+        let (input, edges) = (Padded::new(&stream, round % 4, &x), Padded::new(&stream, 1, &edges));
+        let mut counts = Padded::<u64>::poisoned(&stream, 0, edge_count - 1);
+        ops::histogram_edges(&stream, input.get(), edges.get(), counts.get_mut()).unwrap();
+        assert_eq!(counts.read(), expected, "{n}, {edge_count} edges, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn edges_bound_bins_from_below() {
+    for_types!(edges_of: f32, f64, f16, bf16, i32, u32, i64, u64);
+}
+
+#[test]
+fn channels_are_counted_apart() {
+    let stream = stream();
+    let mut random = Random::new();
+    for (channels, pixels, bins) in [(1, 1000, 16), (3, 1, 8), (3, 5001, 256), (4, 777, 5000), (7, 300, 2)] {
+        let x: Vec<u8> = (0..channels * pixels).map(|_| random.bits() as u8).collect();
+        let mut expected = vec![0u64; channels * bins];
+        for (i, &value) in x.iter().enumerate().filter(|(_, value)| **value < 200) {
+            expected[i % channels * bins + usize::from(value) * bins / 200] += 1;
+        }
+        let input = DeviceBuffer::from_host(&stream, &x).unwrap();
+        for config in
+            [None, Some(Config { block: 96, grid: "blocks:3".parse().unwrap(), items: 2, vector: 16 })]
+        {
+            let mut counts = DeviceBuffer::from_host(&stream, &vec![9; channels * bins]).unwrap();
+            ops::histogram_even_with(&stream, config, channels, &input, 0..200, &mut counts).unwrap();
+            assert_eq!(counts.to_host().unwrap(), expected, "{channels} channels, seed {}", random.seed);
+        }
+    }
+}
+
+#[test]
+fn impossible_histograms_are_refused() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
+    let mut counts = DeviceBuffer::from_host(&stream, &[7u64; 6]).unwrap();
+    let edges = DeviceBuffer::from_host(&stream, &[1.0f32; 4]).unwrap();
+    let check = |outcome: Result<(), warpsmith::Error>, words: &[&str]| {
+        let text = outcome.unwrap_err().to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{words:?} are not in: {text}");
+    };
+    check(ops::histogram_even(&stream, &x, 1.0..1.0, &mut counts), &["histogram_even", "1.0", "not empty"]);
+    check(ops::histogram_even(&stream, &x, 0.0..f32::INFINITY, &mut counts), &["inf", "finite"]);
+    check(ops::histogram_even(&stream, &x, f32::NAN..1.0, &mut counts), &["NaN"]);
+    check(ops::histogram_even(&stream, &x, 0.0..1.0, counts.slice_mut(..0)), &["0 counts", "at least one"]);
+    check(
+        ops::histogram_even_with(&stream, None, 3, &x, 0.0..1.0, &mut counts),
+        &["10 elements", "3 channels"],
+    );
+    check(ops::histogram_even_with(&stream, None, 5, &x, 0.0..1.0, &mut counts), &["6 counts", "5 channels"]);
+    check(ops::histogram_edges(&stream, &x, edges.slice(..1), &mut counts), &["1 edges", "two"]);
+    check(ops::histogram_edges(&stream, &x, &edges, &mut counts), &["counts", "6", "3"]);
+    assert_eq!(counts.to_host().unwrap(), [7; 6]);
+    let none = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
+    ops::histogram_even(&stream, &none, 0.0..1.0, &mut counts).unwrap();
+    assert_eq!(counts.to_host().unwrap(), [0; 6]);
+}

@@ -1,0 +1,200 @@
+//! Layer norm, RMS norm and their gradients against references in float64, of rows as in the tests of softmax.
+
+use super::softmax::run;
+use super::views::{HELD, PLACES, Rows, exact_sum};
+use crate::common::{Element, Random, assert_close, for_types, stream};
+use half::{bf16, f16};
+use warpsmith::ops::{self, Real};
+use warpsmith::prelude::*;
+
+const EPSILON: f64 = 1e-5;
+
+/// The mean, or 0, and the reciprocal of the deviation.
+fn statistics(row: &[f64], is_rms: bool) -> (f64, f64) {
+    let n = row.len() as f64;
+    let mean = if is_rms { 0.0 } else { exact_sum(row.iter().copied()) / n };
+    let variance = exact_sum(row.iter().map(|value| (value - mean) * (value - mean))) / n;
+    (mean, 1.0 / (variance + EPSILON).sqrt())
+}
+
+fn exact<T: Element>(row: &[T]) -> Vec<f64> {
+    row.iter().map(|value| value.to_f64()).collect()
+}
+
+fn rounding<T: Element>() -> f64 {
+    if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 }
+}
+
+fn norms<T: Element + Real>() {
+    let (stream, mut random) = (stream(), Random::new());
+    for (i, sides) in HELD.into_iter().enumerate() {
+        // Away from 0, where a variance of the difference of two sums would lose its digits.
+        let row = |random: &mut Random| (0..sides.1).map(|_| T::nearest(random.unit() + 8.0)).collect();
+        let x = Rows::<T>::new(&stream, (0..sides.0).map(|_| row(&mut random)).collect(), PLACES[i % 3]);
+        let (weight, bias): (Vec<T>, Vec<T>) = (random.values(sides.1, 2.0), random.values(sides.1, 2.0));
+        let on_device = [&weight, &bias].map(|values| DeviceBuffer::from_host(&stream, values).unwrap());
+        let place = PLACES[if i % 4 == 3 { (i + 1) % 3 } else { i % 3 }];
+        let affine = |has: bool, i: usize| on_device.get(i).filter(|_| has).map(|array| array.as_slice());
+        for (is_rms, has_weight, has_bias) in
+            [(false, i % 2 == 0, true), (false, i % 2 == 1, false), (true, i % 2 == 0, false)]
+        {
+            let (w, b) = (affine(has_weight, 0), affine(has_bias, 1));
+            let found = run(sides, place, |stream, out| match is_rms {
+                true => ops::rms_norm::<T>(stream, x.view(), w, EPSILON, out).unwrap(),
+                false => ops::layer_norm::<T>(stream, x.view(), w, b, EPSILON, out).unwrap(),
+            });
+            for (row, found) in x.values.iter().zip(found) {
+                let row = exact(row);
+                let (mean, inverse) = statistics(&row, is_rms);
+                // The mean is off by some roundings of 8.
+                let absolute = 300.0 * rounding::<T>() * inverse.max(1.0);
+                for (i, (value, found)) in row.iter().zip(found).enumerate() {
+                    let w = if has_weight { weight[i].to_f64() } else { 1.0 };
+                    let b = if has_bias { bias[i].to_f64() } else { 0.0 };
+                    let expected = (value - mean) * inverse * w + b;
+                    let what = (sides, is_rms, has_weight, has_bias, "seed", random.seed);
+                    assert_close(found, expected, 1.0, absolute, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_are_close_to_the_exact() {
+    for_types!(norms: f32, bf16);
+}
+
+#[test]
+fn norms_of_other_floats_are_close() {
+    for_types!(norms: f64, f16);
+}
+
+fn gradients<T: Element + Real>() {
+    let (stream, mut random) = (stream(), Random::new());
+    for (i, sides) in
+        HELD.into_iter().enumerate().filter(|(i, sides)| i % 2 == 0 || sides.0 == 40 || sides.1 > 100_000)
+    {
+        let x = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
+        let dy = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
+        let weight: Vec<T> = random.values(sides.1, 2.0);
+        let on_device = DeviceBuffer::from_host(&stream, &weight).unwrap();
+        let poison = || DeviceBuffer::from_host(&stream, &vec![T::poison(); sides.1]).unwrap();
+        for (is_rms, has_weight) in [(false, true), (true, true), (false, false)] {
+            let w = has_weight.then(|| on_device.as_slice());
+            let parameters = std::cell::RefCell::new(Vec::<Vec<T>>::new());
+            let found = run(sides, PLACES[i % 3], |stream, dx| {
+                let (mut dweight, mut dbias) = (poison(), poison());
+                let (x, dy, dw) = (x.view(), dy.view(), Some(dweight.as_mut_slice()));
+                match is_rms {
+                    true => ops::rms_norm_backward::<T>(stream, x, dy, w, EPSILON, dx, dw).unwrap(),
+                    false => {
+                        let db = Some(dbias.as_mut_slice());
+                        ops::layer_norm_backward::<T>(stream, x, dy, w, EPSILON, dx, dw, db).unwrap();
+                    }
+                }
+                parameters
+                    .borrow_mut()
+                    .extend([dweight, dbias].map(|array| array.to_host().unwrap().to_vec()));
+            });
+            let what = (sides, is_rms, has_weight, "seed", random.seed);
+            let parameters = parameters.into_inner();
+            let bits = |values: &[T]| values.iter().map(|value| value.bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&parameters[0]), bits(&parameters[2]), "two runs differ: {what:?}");
+            let (mut dweight, mut dbias) = (vec![0.0; sides.1], vec![0.0; sides.1]);
+            let mut steepest = 1.0f64;
+            for ((x, dy), found) in x.values.iter().zip(&dy.values).zip(found) {
+                let (x, dy) = (exact(x), exact(dy));
+                let (mean, inverse) = statistics(&x, is_rms);
+                steepest = steepest.max(inverse);
+                let n = sides.1 as f64;
+                let gradient = |i: usize| dy[i] * if has_weight { weight[i].to_f64() } else { 1.0 };
+                let normalised = |i: usize| (x[i] - mean) * inverse;
+                let of_gradient = if is_rms { 0.0 } else { exact_sum((0..x.len()).map(gradient)) / n };
+                let of_product = exact_sum((0..x.len()).map(|i| gradient(i) * normalised(i))) / n;
+                for (i, found) in found.into_iter().enumerate() {
+                    let expected = (gradient(i) - of_gradient - normalised(i) * of_product) * inverse;
+                    assert_close(
+                        found,
+                        expected,
+                        1.0,
+                        300.0 * rounding::<T>() * inverse * inverse.max(1.0),
+                        &what,
+                    );
+                    dweight[i] += dy[i] * normalised(i);
+                    dbias[i] += dy[i];
+                }
+            }
+            let absolute = 100.0 * rounding::<T>() * steepest * sides.0 as f64;
+            for i in 0..sides.1 {
+                assert_close(parameters[0][i], dweight[i], 1.0, absolute, &what);
+                if !is_rms {
+                    assert_close(parameters[1][i], dbias[i], 1.0, absolute, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_close_to_the_exact() {
+    for_types!(gradients: f32, f64);
+}
+
+#[test]
+fn gradients_of_narrow_floats_are_close() {
+    for_types!(gradients: f16, bf16);
+}
+
+#[test]
+fn constant_rows_become_small() {
+    let stream = stream();
+    for columns in [1, 100, 5000, 140_000] {
+        let x = Rows::new(&stream, vec![vec![3.7f32; columns]; 2], (0, 0));
+        let found = run((2, columns), (0, 0), |stream, out| {
+            ops::layer_norm(stream, x.view(), None, None, EPSILON, out).unwrap();
+        });
+        // What the mean is off by, divided by √epsilon.
+        assert!(found.iter().flatten().all(|value| value.abs() <= 0.01), "{columns}");
+        let found = run((2, columns), (0, 0), |stream, out| {
+            ops::rms_norm(stream, x.view(), None, 0.0, out).unwrap();
+        });
+        assert!(found.iter().flatten().all(|value| (value - 1.0).abs() <= 1e-5), "{columns}");
+    }
+}
+
+#[test]
+fn nan_and_infinity_reach_their_row_only() {
+    let (stream, mut random) = (stream(), Random::new());
+    for columns in [7, 1025, 140_000] {
+        let mut values: Vec<Vec<f32>> = (0..3).map(|_| random.values(columns, 1.0)).collect();
+        values[0][columns / 2] = f32::NAN;
+        values[1][columns / 3] = f32::INFINITY;
+        let x = Rows::new(&stream, values, (0, 0));
+        let found = run(x.sides(), (0, 0), |stream, out| {
+            ops::layer_norm(stream, x.view(), None, None, EPSILON, out).unwrap();
+        });
+        assert!(found[..2].iter().flatten().all(|value| value.is_nan()), "{columns}, seed {}", random.seed);
+        assert!(found[2].iter().all(|value| value.is_finite()), "{columns}, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn wrong_parameters_are_refused() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 12]).unwrap();
+    let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 12]).unwrap();
+    let view = x.as_2d(4, 3).unwrap();
+    let mut message = |weight: Option<DeviceSlice<'_, f32>>, epsilon: f64, sides: (usize, usize)| {
+        let out = out.as_2d_mut(sides.0, sides.1).unwrap();
+        ops::layer_norm(&stream, view, weight, None, epsilon, out).unwrap_err().to_string()
+    };
+    assert_eq!(
+        message(Some(x.slice(..5)), 0.0, (4, 3)),
+        "layer_norm: weight has 5 elements, but needs 4: one for each column"
+    );
+    assert!(message(None, f64::NAN, (4, 3)).contains("epsilon is NaN"));
+    assert!(message(None, -1.0, (4, 3)).contains("epsilon is -1"));
+    assert!(message(None, 0.0, (6, 2)).contains("x has 3 rows of 4, but out has 2 rows of 6"));
+    assert_eq!(out.to_host().unwrap(), [7.0; 12]);
+}

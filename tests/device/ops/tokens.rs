@@ -1,0 +1,166 @@
+//! Rotary embedding, key-value cache and SwiGLU against the same on the host; wrong indices are named.
+
+use super::softmax::run;
+use super::views::{PLACES, Rows};
+use crate::common::{Element, Random, assert_close, for_types, stream};
+use half::{bf16, f16};
+use warpsmith::OpError;
+use warpsmith::ops::{self, Real, RotaryPairs};
+use warpsmith::prelude::*;
+
+#[test]
+fn indices_out_of_range_are_named_and_nothing_written() {
+    let stream = stream();
+    let table = DeviceBuffer::from_host(&stream, &[1.0f32; 20]).unwrap();
+    let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 12]).unwrap();
+    let lengths = DeviceBuffer::from_host(&stream, &[0u32, 2]).unwrap();
+    let (new, cache) = (table.slice(..8), out.as_3d_mut(2, 3, 2).unwrap());
+    let error = ops::append_to_cache(&stream, new.as_3d(2, 2, 2).unwrap(), &lengths, cache).unwrap_err();
+    let expected =
+        OpError::Index { operation: "append_to_cache", name: "lengths", position: 1, index: 2, bound: 2 };
+    assert_eq!(error.downcast_ref(), Some(&expected));
+    let positions = DeviceBuffer::from_host(&stream, &[0u32, 1, 5, 6]).unwrap();
+    let tables = (table.slice(..5).as_2d(1, 5).unwrap(), table.slice(5..10).as_2d(1, 5).unwrap());
+    let (x, at, pairs) = (table.slice(..8), Some(positions.as_slice()), RotaryPairs::Halves);
+    let target = out.slice_mut(..8);
+    let mut target = target;
+    let error =
+        ops::rotary(&stream, x.as_2d(2, 4).unwrap(), at, tables, pairs, target.as_2d_mut(2, 4).unwrap());
+    let expected = OpError::Index { operation: "rotary", name: "positions", position: 2, index: 5, bound: 5 };
+    assert_eq!(error.unwrap_err().downcast_ref(), Some(&expected));
+    assert_eq!(out.to_host().unwrap(), [7.0; 12]);
+}
+
+#[test]
+fn views_that_do_not_fit_are_refused() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 24]).unwrap();
+    let mut out = DeviceBuffer::from_host(&stream, &[7.0f32; 24]).unwrap();
+    let indices = DeviceBuffer::from_host(&stream, &[0u32; 5]).unwrap();
+    let message = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
+    let view = x.as_2d(4, 6).unwrap();
+    let text = message(ops::swiglu(&stream, view, x.as_2d(6, 4).unwrap(), out.as_2d_mut(4, 6).unwrap()));
+    assert!(text.contains("gate has 6 rows of 4, but up has 4 rows of 6"), "{text}");
+    let tables = (x.slice(..18).as_2d(3, 6).unwrap(), x.slice(6..).as_2d(3, 6).unwrap());
+    let (none, pairs) = (None::<DeviceSlice<u32>>, RotaryPairs::Halves);
+    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(4, 6).unwrap()));
+    assert!(text.contains("rows of 4, which are not a whole number of heads of 6"), "{text}");
+    let tables = (x.slice(..5).as_2d(1, 5).unwrap(), x.slice(..5).as_2d(1, 5).unwrap());
+    let text = message(ops::rotary(&stream, view, none, tables, pairs, out.as_2d_mut(4, 6).unwrap()));
+    assert!(text.contains("x has 6 rows, but cos has 5 positions"), "{text}");
+    let (new, lengths) = (x.as_3d(4, 3, 2).unwrap(), &indices);
+    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(4, 3, 2).unwrap()));
+    assert!(text.contains("lengths has 5 elements, but needs 2"), "{text}");
+    let text = message(ops::append_to_cache(&stream, new, lengths, out.as_3d_mut(4, 2, 3).unwrap()));
+    assert!(
+        text.contains("new has 2 planes of 3 rows of 4, but cache has 3 planes of 2 rows of 4"),
+        "{text}"
+    );
+    assert_eq!(out.to_host().unwrap(), [7.0; 24]);
+}
+
+#[test]
+fn new_rows_follow_those_of_the_cache() {
+    let (stream, mut random) = (stream(), Random::new());
+    for (width, tokens, sequences, capacity) in [(1, 1, 1, 1), (33, 2, 3, 5), (64, 1, 40, 7), (600, 3, 2, 3)]
+    {
+        let new: Vec<f32> = random.values(width * tokens * sequences, 1.0);
+        let lengths: Vec<u32> = (0..sequences).map(|_| random.below(capacity - tokens + 1) as u32).collect();
+        let mut expected: Vec<f32> = random.values(width * capacity * sequences, 1.0);
+        let mut cache = DeviceBuffer::from_host(&stream, &expected).unwrap();
+        let new_rows = DeviceBuffer::from_host(&stream, &new).unwrap();
+        let on_device = DeviceBuffer::from_host(&stream, &lengths).unwrap();
+        let view = cache.as_3d_mut(width, capacity, sequences).unwrap();
+        ops::append_to_cache(&stream, new_rows.as_3d(width, tokens, sequences).unwrap(), &on_device, view)
+            .unwrap();
+        for (sequence, &length) in lengths.iter().enumerate() {
+            let first = (sequence * capacity + length as usize) * width;
+            expected[first..][..tokens * width]
+                .copy_from_slice(&new[sequence * tokens * width..][..tokens * width]);
+        }
+        assert_eq!(cache.to_host().unwrap(), expected, "{width}, seed {}", random.seed);
+    }
+}
+
+fn gates<T: Element + Real>() {
+    let (stream, mut random) = (stream(), Random::new());
+    for (i, sides) in [(1, 1), (3, 33), (40, 64), (2, 1025), (1, 9000)].into_iter().enumerate() {
+        let halves = Rows::<T>::random(&stream, &mut random, (sides.0, 2 * sides.1), PLACES[i % 3]);
+        let (gate, up) = (halves.view().part(.., ..sides.1), halves.view().part(.., sides.1..));
+        let found = run(sides, PLACES[i / 2], |stream, out| ops::swiglu::<T>(stream, gate, up, out).unwrap());
+        for (row, found) in halves.values.iter().zip(found) {
+            let (gate, up) = row.split_at(sides.1);
+            for ((gate, up), found) in gate.iter().zip(up).zip(found) {
+                let (gate, up) = (gate.to_f64(), up.to_f64());
+                assert_close(
+                    found,
+                    gate / (1.0 + (-gate).exp()) * up,
+                    8.0,
+                    1e-7 * T::EPSILON,
+                    &(sides, random.seed),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn swiglu_is_close_to_the_exact() {
+    for_types!(gates: f32, f64, f16, bf16);
+}
+
+fn rotations<T: Element + Real>()
+where
+    T::DeviceSum: Element,
+{
+    let (stream, mut random) = (stream(), Random::new());
+    for (i, (rows, heads, half)) in [(1, 1, 1), (5, 2, 3), (33, 4, 32), (2, 40, 64)].into_iter().enumerate() {
+        let sides = (rows, 2 * heads * half);
+        let x = Rows::<T>::random(&stream, &mut random, sides, PLACES[i % 3]);
+        let positions = rows + 3;
+        let cos = Rows::<T::DeviceSum>::random(&stream, &mut random, (positions, half), (0, 0));
+        let sin = Rows::<T::DeviceSum>::random(&stream, &mut random, (positions, half), (1, 0));
+        let at: Vec<u32> = (0..rows).map(|_| random.below(positions) as u32).collect();
+        let on_device = DeviceBuffer::from_host(&stream, &at).unwrap();
+        for (has_positions, pairs) in
+            [(true, RotaryPairs::Halves), (false, RotaryPairs::Halves), (true, RotaryPairs::Interleaved)]
+        {
+            let found = run(sides, PLACES[i % 3], |stream, out| {
+                let at = has_positions.then(|| on_device.as_slice());
+                ops::rotary::<T, u32>(stream, x.view(), at, (cos.view(), sin.view()), pairs, out).unwrap();
+            });
+            for (row, found) in found.into_iter().enumerate() {
+                let position = if has_positions { at[row] as usize } else { row };
+                for pair in 0..heads * half {
+                    let (head, i) = (pair / half, pair % half);
+                    let (first, second) = match pairs {
+                        RotaryPairs::Halves => (2 * half * head + i, 2 * half * head + half + i),
+                        RotaryPairs::Interleaved => (2 * pair, 2 * pair + 1),
+                    };
+                    let (a, b) = (x.values[row][first].to_f64(), x.values[row][second].to_f64());
+                    let (cos, sin) = (cos.values[position][i].to_f64(), sin.values[position][i].to_f64());
+                    let absolute = 4.0 * <T::DeviceSum as Element>::EPSILON;
+                    assert_close(
+                        found[first],
+                        a * cos - b * sin,
+                        1.0,
+                        absolute,
+                        &(sides, pairs, random.seed),
+                    );
+                    assert_close(
+                        found[second],
+                        a * sin + b * cos,
+                        1.0,
+                        absolute,
+                        &(sides, pairs, random.seed),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_of_each_head_are_rotated() {
+    for_types!(rotations: f32, f64, f16, bf16);
+}

@@ -1,0 +1,112 @@
+//! Views of rows for the tests of operations on rows: at any place in a buffer, with gaps that nothing may touch.
+
+use crate::common::{Element, Random};
+use warpsmith::prelude::*;
+use warpsmith::{DeviceSlice2, DeviceSliceMut2};
+
+/// Elements before a view, and between its rows.
+pub const PLACES: [(usize, usize); 3] = [(0, 0), (1, 0), (8, 8)];
+
+/// Rows and columns, for operations that hold rows: where lanes, a block and a cluster hold them, and the longest that are
+/// read twice.
+pub const HELD: [(usize, usize); 20] = [
+    (1, 1),
+    (40, 1),
+    (70, 3),
+    (5, 31),
+    (5, 32),
+    (6, 33),
+    (3, 100),
+    (2, 127),
+    (3, 256),
+    (3, 257),
+    (2, 1023),
+    (1, 1025),
+    (150, 300),
+    (2, 2048),
+    (2, 4097),
+    (1, 9000),
+    (1, 16_384),
+    (2, 20_001),
+    (1, 70_000),
+    (1, 150_000),
+];
+
+/// The sum, with its roundings summed up beside it (Neumaier, 1974): a reference must be more exact than what is tested.
+pub fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for value in values {
+        let next = sum + value;
+        lost += if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
+        sum = next;
+    }
+    sum + lost
+}
+
+/// A view of values in a buffer, and the same values on the host.
+pub struct Rows<T: Element> {
+    buffer: DeviceBuffer<T>,
+    pub values: Vec<Vec<T>>,
+    pub place: (usize, usize),
+}
+
+impl<T: Element> Rows<T> {
+    pub fn new(stream: &Stream, values: Vec<Vec<T>>, place: (usize, usize)) -> Self {
+        let mut host = vec![T::poison(); place.0];
+        for row in &values {
+            host.extend(row);
+            host.extend(vec![T::poison(); place.1]);
+        }
+        Self { buffer: DeviceBuffer::from_host(stream, &host).unwrap(), values, place }
+    }
+
+    /// Random values in ±1, or over the range of an integer.
+    pub fn random(
+        stream: &Stream,
+        random: &mut Random,
+        (rows, columns): (usize, usize),
+        place: (usize, usize),
+    ) -> Self {
+        Self::new(stream, (0..rows).map(|_| random.values(columns, 1.0)).collect(), place)
+    }
+
+    /// Poisoned values.
+    pub fn poisoned(stream: &Stream, (rows, columns): (usize, usize), place: (usize, usize)) -> Self {
+        Self::new(stream, vec![vec![T::poison(); columns]; rows], place)
+    }
+
+    pub fn sides(&self) -> (usize, usize) {
+        (self.values.len(), self.values[0].len())
+    }
+
+    pub fn view(&self) -> DeviceSlice2<'_, T> {
+        let (rows, columns) = self.sides();
+        self.buffer.slice(self.place.0..).as_2d_pitched(columns, rows, columns + self.place.1).unwrap()
+    }
+
+    /// Calls `work` with the rows, to write.
+    pub fn write(&mut self, work: impl FnOnce(DeviceSliceMut2<'_, T>)) {
+        let (rows, columns) = self.sides();
+        let mut elements = self.buffer.slice_mut(self.place.0..);
+        work(elements.as_2d_pitched_mut(columns, rows, columns + self.place.1).unwrap());
+    }
+
+    pub fn columns(&self) -> Vec<Vec<T>> {
+        (0..self.values[0].len()).map(|column| self.values.iter().map(|row| row[column]).collect()).collect()
+    }
+
+    /// The rows as they are on the device; fails when anything around them was written.
+    pub fn read(&self) -> Vec<Vec<T>> {
+        let host = self.buffer.to_host().unwrap();
+        let (before, rows) = host.split_at(self.place.0);
+        let width = self.values[0].len();
+        let is_poison = |values: &[T]| values.iter().all(|value| value.bits() == T::poison().bits());
+        assert!(is_poison(before), "something was written before the rows");
+        rows.chunks(width + self.place.1)
+            .map(|row| {
+                assert!(is_poison(&row[width..]), "something was written between the rows");
+                row[..width].to_vec()
+            })
+            .collect()
+    }
+}
