@@ -1,6 +1,8 @@
 //! What records refer to: texts, devices, streams, host threads, counters, and what the whole trace says of itself.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +128,47 @@ impl Loss {
     }
 }
 
-/// What the records of a trace refer to.
+/// The id of what a trace does not tell apart any more. It has 65 536 streams, threads and counters of its own each; what is
+/// defined later is one more stream of its device, thread of its process or counter of its device, named `others`.
+pub const OTHERS: i64 = i64::MIN;
+const OTHERS_NAME: &str = "others";
+
+/// Things of one kind, in bounded number.
+#[derive(Debug, Clone)]
+struct Table<K, T> {
+    entries: Vec<T>,
+    places: HashMap<K, u32>,
+}
+
+impl<K, T> Default for Table<K, T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), places: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq, T> Table<K, T> {
+    /// Entries of their own.
+    const MOST: usize = 1 << 16;
+    /// With those of the others of a device or process.
+    const MOST_WITH_OTHERS: usize = Self::MOST + (1 << 12);
+
+    /// The place of a key. `new` makes the entry of a new one; of that of `others` if the table is full.
+    fn place(&mut self, key: K, others: impl FnOnce() -> K, new: impl FnOnce(&K) -> T) -> u32 {
+        let is_full = self.entries.len() >= Self::MOST;
+        let key = if is_full && !self.places.contains_key(&key) { others() } else { key };
+        let next = self.entries.len();
+        match self.places.entry(key) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(_) if next == Self::MOST_WITH_OTHERS => next as u32 - 1,
+            Entry::Vacant(entry) => {
+                self.entries.push(new(entry.key()));
+                *entry.insert(next as u32)
+            }
+        }
+    }
+}
+
+/// What the records of a trace refer to. Its memory is bounded but for the texts: see [`OTHERS`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
     /// The texts.
@@ -139,31 +181,24 @@ pub struct Definitions {
     pub devices: BTreeMap<u32, Device>,
     /// What was counted of kernels, by the ordinal of the device and the name. Files have it as arguments of the kernels.
     pub counted: HashMap<(u32, Name), KernelCounted>,
-    streams: Vec<Stream>,
-    threads: Vec<Thread>,
-    counters: Vec<Counter>,
-    stream_ids: HashMap<(u32, i64), StreamId>,
-    thread_ids: HashMap<(i64, i64), ThreadId>,
-    counter_ids: HashMap<(Option<u32>, String), CounterId>,
+    streams: Table<(u32, i64), Stream>,
+    threads: Table<(i64, i64), Thread>,
+    counters: Table<(Option<u32>, String), Counter>,
 }
 
 impl Definitions {
     /// The stream `id` of a device.
     pub fn stream(&mut self, device: u32, id: i64) -> StreamId {
-        let streams = &mut self.streams;
-        *self.stream_ids.entry((device, id)).or_insert_with(|| {
-            streams.push(Stream { device, id, name: String::new() });
-            StreamId(streams.len() as u32 - 1)
-        })
+        let others = || (device, OTHERS);
+        let new = |&(device, id): &_| Stream { device, id, name: name_of(id) };
+        StreamId(self.streams.place((device, id), others, new))
     }
 
     /// The thread `id` of a process.
     pub fn thread(&mut self, process: i64, id: i64) -> ThreadId {
-        let threads = &mut self.threads;
-        *self.thread_ids.entry((process, id)).or_insert_with(|| {
-            threads.push(Thread { process, id, name: String::new() });
-            ThreadId(threads.len() as u32 - 1)
-        })
+        let others = || (process, OTHERS);
+        let new = |&(process, id): &_| Thread { process, id, name: name_of(id) };
+        ThreadId(self.threads.place((process, id), others, new))
     }
 
     /// What was counted of a kernel on a stream.
@@ -171,14 +206,14 @@ impl Definitions {
         if self.counted.is_empty() {
             return None;
         }
-        let device = self.streams.get(stream.index())?.device;
+        let device = self.streams.entries.get(stream.index())?.device;
         self.counted.get(&(device, kernel)).copied()
     }
 
     /// A file has it among the arguments of a kernel.
     pub(crate) fn read_counted(&mut self, kernel: Name, stream: StreamId, counted: KernelCounted) {
         if counted != KernelCounted::default()
-            && let Some(stream) = self.streams.get(stream.index())
+            && let Some(stream) = self.streams.entries.get(stream.index())
         {
             self.counted.insert((stream.device, kernel), counted);
         }
@@ -186,41 +221,49 @@ impl Definitions {
 
     /// The counter `name` of a device, or of the host.
     pub fn counter(&mut self, device: Option<u32>, name: &str, unit: &str) -> CounterId {
-        if let Some(id) = self.counter_ids.get(&(device, name.to_owned())) {
-            return *id;
-        }
-        self.counters.push(Counter { device, name: name.to_owned(), unit: unit.to_owned() });
-        let id = CounterId(self.counters.len() as u32 - 1);
-        self.counter_ids.insert((device, name.to_owned()), id);
-        id
+        let others = || (device, OTHERS_NAME.to_owned());
+        let new = |(device, name): &(_, String)| Counter {
+            device: *device,
+            name: name.clone(),
+            unit: unit.to_owned(),
+        };
+        CounterId(self.counters.place((device, name.to_owned()), others, new))
     }
 
     /// Names a stream.
     pub fn name_stream(&mut self, id: StreamId, name: &str) {
-        if let Some(stream) = self.streams.get_mut(id.index()) {
+        if let Some(stream) = self.streams.entries.get_mut(id.index())
+            && stream.id != OTHERS
+        {
             name.clone_into(&mut stream.name);
         }
     }
 
     /// Names a thread.
     pub fn name_thread(&mut self, id: ThreadId, name: &str) {
-        if let Some(thread) = self.threads.get_mut(id.index()) {
+        if let Some(thread) = self.threads.entries.get_mut(id.index())
+            && thread.id != OTHERS
+        {
             name.clone_into(&mut thread.name);
         }
     }
 
     /// The streams, by [`StreamId`].
     pub fn streams(&self) -> &[Stream] {
-        &self.streams
+        &self.streams.entries
     }
 
     /// The threads, by [`ThreadId`].
     pub fn threads(&self) -> &[Thread] {
-        &self.threads
+        &self.threads.entries
     }
 
     /// The counters, by [`CounterId`].
     pub fn counters(&self) -> &[Counter] {
-        &self.counters
+        &self.counters.entries
     }
+}
+
+fn name_of(id: i64) -> String {
+    if id == OTHERS { OTHERS_NAME.to_owned() } else { String::new() }
 }

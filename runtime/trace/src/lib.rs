@@ -54,7 +54,7 @@ mod trace;
 pub use self::chrome::ChromeWriter;
 pub use self::convert::{FileFormat, convert};
 pub use self::definitions::{
-    Counter, CounterId, Definitions, Device, KernelCounted, Loss, Stream, StreamId, Thread, ThreadId,
+    Counter, CounterId, Definitions, Device, KernelCounted, Loss, OTHERS, Stream, StreamId, Thread, ThreadId,
 };
 pub use self::error::{Damage, TraceError};
 pub use self::names::{Name, Names};

@@ -7,8 +7,13 @@
 //! the driver begins a capture and after it has ended one. A thread that enqueues work to run reads the count before
 //! and after: if it has changed, the work may have become part of the graph although it was noted as running, and the
 //! graph is invalid ([`Invalidation`]).
+//!
+//! Driver calls on a stream are counted too while they are under way ([`Captures::call`]), in the same word: what begins a
+//! capture sees those that began before it, and a call that begins after it finds the capture, whose lock it then takes
+//! ([`CaptureSink::hold`]). So a capture knows whether another thread can be inside a call on its streams.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -36,6 +41,42 @@ pub(crate) trait CaptureSink: Noted + Any + Send + Sync + fmt::Debug {
     fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()>;
     /// Whether it has ended.
     fn has_ended(&self) -> bool;
+    /// Takes the capture's lock until the value is dropped.
+    fn hold(&self) -> Box<dyn Held + '_>;
+}
+
+/// A lock that is held.
+pub(crate) trait Held {}
+
+thread_local! {
+    /// The address of the capture whose lock this thread holds; null for none.
+    static HOLDS: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
+}
+
+/// While it lives, this thread holds a capture's lock: all driver calls that it makes meanwhile are of that capture.
+pub(crate) struct Holds(*const ());
+
+impl Holds {
+    /// Of a capture at this address.
+    pub fn begin<T>(capture: &T) -> Self {
+        Self(HOLDS.replace(std::ptr::from_ref(capture).cast()))
+    }
+
+    /// Whether this thread holds the lock of the capture at this address.
+    pub fn is_of<T>(capture: &T) -> bool {
+        HOLDS.get() == std::ptr::from_ref(capture).cast()
+    }
+
+    /// Whether this thread holds the lock of any.
+    pub(super) fn is_there() -> bool {
+        !HOLDS.get().is_null()
+    }
+}
+
+impl Drop for Holds {
+    fn drop(&mut self) {
+        HOLDS.set(self.0);
+    }
 }
 
 /// Whether a graph is invalid because it may hold work that it does not know of. Then it cannot be launched.
@@ -44,8 +85,8 @@ pub(crate) type Invalidation = Arc<AtomicBool>;
 /// A stream's part in captures.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Beginnings and ends: odd while the stream takes part in a capture.
-    pub count: AtomicU64,
+    /// Beginnings and ends of captures, above [`CALLS`] bits with the number of driver calls under way.
+    word: AtomicU64,
     slot: Mutex<Slot>,
     /// The event that captured work of other streams waits for. Recorded by captures only.
     pub(super) order: OnceLock<EventHandle>,
@@ -62,6 +103,19 @@ pub(crate) struct Slot {
     pub invalidation: Option<Invalidation>,
     /// Likewise.
     pub pool: Option<PoolId>,
+}
+
+/// Bits for the number of driver calls under way: more than there are threads.
+const CALLS: u32 = 24;
+
+/// A driver call on a stream that is under way.
+pub(super) struct Call<'a>(&'a Captures);
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.word.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// A stream's place before a capture.
@@ -85,10 +139,22 @@ impl Captures {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// See the [module's documentation](self).
+    /// Beginnings and ends of captures so far: odd while the stream takes part in one.
     #[inline]
     pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
+        self.word.load(Ordering::Acquire) >> CALLS
+    }
+
+    /// Counts the beginning or end of a capture. Returns whether driver calls on the stream are under way.
+    pub fn changed(&self) -> bool {
+        self.word.fetch_add(1 << CALLS, Ordering::SeqCst) % (1 << CALLS) != 0
+    }
+
+    /// Counts a driver call until the value is dropped. Returns whether the stream takes part in a capture.
+    #[inline]
+    pub(super) fn call(&self) -> (Call<'_>, bool) {
+        let before = self.word.fetch_add(1, Ordering::SeqCst);
+        (Call(self), Self::is_capturing(before >> CALLS))
     }
 
     /// Whether a stream with this count takes part in a capture.

@@ -42,6 +42,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 pub use self::captures::CaptureId;
+use self::captures::Holds;
 pub(crate) use self::core::StreamCore;
 use self::core::{Ownership, Shared};
 pub use self::current::StreamGuard;
@@ -187,16 +188,30 @@ impl Stream {
         self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
-    /// Calls the driver for work on this stream, as [`Device::call`] does.
+    /// Calls the driver for work on this stream, as [`Device::call`] does. A capture of the stream sees the call.
     #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
     ) -> Result<R> {
         match self.shared().ownership {
-            Ownership::Handles | Ownership::Device => self.device().call(call),
-            Ownership::Adopted(number) => self.call_adopted(number, call),
+            // Such a stream is never captured.
+            Ownership::Device => self.device().call(call),
+            Ownership::Handles => self.call_counted(|| self.device().call(call)),
+            Ownership::Adopted(number) => self.call_counted(|| self.call_adopted(number, call)),
         }
+    }
+
+    /// Calls a function that calls the driver, as [`captures`] says.
+    #[inline]
+    fn call_counted<R>(&self, call: impl FnOnce() -> R) -> R {
+        let (_under_way, is_capturing) = self.captures().call();
+        if !is_capturing || Holds::is_there() {
+            return call();
+        }
+        let capture = self.capture_sink();
+        let _held = capture.as_ref().map(|capture| capture.hold());
+        call()
     }
 
     /// Calls the driver for an operation on this stream that observers see.

@@ -15,8 +15,9 @@ use crate::sink::Sink;
 /// The largest packet that is read, in bytes; ours are a few hundred.
 const MOST: u64 = 16 << 20;
 
-/// The most slices of a track that are open at once; ours nest a few deep.
-const DEEPEST: usize = 1 << 16;
+/// The most sequences, tracks, and slices that are open at once; ours have a sequence for each lane of a track, and nest a few
+/// deep.
+const MOST_HELD: usize = 1 << 20;
 
 /// Reads a trace into `sink`.
 pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), Stop> {
@@ -37,8 +38,13 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), 
         if fields.is_damaged() {
             return Err(Stop::damaged(begun, "a packet is no protocol buffer"));
         }
-        if reader.depth > DEEPEST {
-            return Err(Stop::damaged(begun, "more than 65536 slices of one track are open there"));
+        let held = [
+            (reader.sequences.len(), "sequences"),
+            (reader.tracks.len(), "tracks"),
+            (reader.open, "open slices"),
+        ];
+        if let Some((_, what)) = held.into_iter().find(|(held, _)| *held > MOST_HELD) {
+            return Err(Stop::damaged(begun, format!("there are more than {MOST_HELD} {what}")));
         }
     }
     match reader.foreign() {
@@ -90,8 +96,8 @@ struct Reader {
     is_ours: bool,
     is_complete: bool,
     has_packets: bool,
-    /// The most slices of a track that were open at once.
-    depth: usize,
+    /// Slices that are open, of all sequences.
+    open: usize,
     /// Events of kinds or on tracks that this version does not know.
     unknown: u64,
 }
@@ -134,9 +140,8 @@ impl Reader {
     }
 
     fn end(self, at: u64) -> Result<(), Stop> {
-        let open: usize = self.sequences.values().map(|state| state.open.len()).sum();
-        if !self.is_complete || open > 0 {
-            let reason = format!("it was not finished: {open} slices have no end");
+        if !self.is_complete || self.open > 0 {
+            let reason = format!("it was not finished: {} slices have no end", self.open);
             return Err(Stop::damaged(at, reason));
         }
         if self.unknown > 0 {
@@ -184,9 +189,10 @@ impl Reader {
                     state.clock
                 }
             };
+            let open = state.open.len();
             let was_known = state.event(event, time, &self.tracks, sink)?;
             self.unknown += u64::from(!was_known);
-            self.depth = self.depth.max(state.open.len());
+            self.open = self.open + state.open.len() - open;
         }
         Ok(())
     }
@@ -217,7 +223,9 @@ impl Reader {
                 definitions.loss = facts.loss;
             }
             Description::Device { ordinal, device } => {
-                definitions.devices.insert(ordinal, device);
+                if definitions.devices.len() < MOST_HELD {
+                    definitions.devices.insert(ordinal, device);
+                }
             }
             Description::Thread(thread) => {
                 let id = definitions.thread(thread.process, thread.id);

@@ -297,11 +297,50 @@ fn endless_nesting_is_damage() {
     let records = open(&bytes).trace.len();
     // A slice of sequence 2 begins.
     let begin = [0x0a, 6, 0x50, 2, 0x5a, 2, 0x48, 1];
-    bytes.extend(begin.repeat(100_000));
+    bytes.extend(begin.repeat(1_100_000));
     let opened = open(&bytes);
     let damage = opened.damage.expect("the slices never end");
-    assert!(damage.reason.contains("65536 slices"), "{damage}");
+    assert!(damage.reason.contains("1048576 open slices"), "{damage}");
     assert_eq!(opened.trace.len(), records);
+}
+
+#[test]
+fn endless_sequences_are_damage() {
+    let mut bytes = perfetto(&step());
+    let records = open(&bytes).trace.len();
+    for sequence in 1 << 21..(1 << 21) + 1_100_000_u32 {
+        // An empty packet of a new sequence, whose number is written as four groups of seven bits.
+        let group = |at: u32| (sequence >> (7 * at)) as u8 & 0x7f;
+        bytes.extend([0x0a, 5, 0x50, group(0) | 0x80, group(1) | 0x80, group(2) | 0x80, group(3)]);
+    }
+    let opened = open(&bytes);
+    let damage = opened.damage.expect("no writer has so many");
+    assert!(damage.reason.contains("1048576 sequences"), "{damage}");
+    assert_eq!(opened.trace.len(), records);
+}
+
+/// A program that starts a thread for each task for days, or a file that says so.
+#[test]
+fn threads_streams_and_counters_are_bounded() {
+    let mut definitions = Definitions::default();
+    for id in 0..100_000 {
+        definitions.thread(1, id);
+        definitions.stream(0, id);
+        definitions.counter(None, &id.to_string(), "");
+    }
+    assert_eq!(definitions.thread(1, 0).index(), 0);
+    let others = definitions.thread(1, 99_999);
+    assert_eq!(definitions.thread(1, 100_001), others);
+    definitions.name_thread(others, "loader");
+    let expected = warpsmith_trace::Thread { process: 1, id: OTHERS, name: "others".into() };
+    assert_eq!(definitions.threads()[65_536..], [expected]);
+    assert_ne!(definitions.thread(2, 100_001), others);
+    assert_eq!(definitions.streams().len(), 65_537);
+    assert_eq!(definitions.counters().len(), 65_537);
+    for device in 0..100_000 {
+        definitions.stream(device, 100_000);
+    }
+    assert!(definitions.streams().len() < 70_000);
 }
 
 #[test]

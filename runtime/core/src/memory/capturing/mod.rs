@@ -3,8 +3,8 @@
 //! Captured work is ordered and recorded apart from work that runs: the buffers' own records are neither read nor changed.
 //! The capture records the uses of its work ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime
 //! does between any, and passes its records to the graph, whose launches then count as uses of the buffers. Work is
-//! captured with the capture's lock held, which its end takes too, and so does what reads the last nodes of a stream: the
-//! driver's list of them is valid until the next call on the stream.
+//! captured with the capture's lock held, which its end takes too, and so do what reads the last nodes of a stream (the
+//! driver's list of them is valid until the next call on the stream) and driver calls of other threads on its streams.
 
 mod notes;
 
@@ -12,11 +12,10 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::notes::Enqueuing;
 use super::MemoryPool;
 use super::allocator::pool::CaptureGuard;
 use super::allocator::{self, CachingAllocator};
@@ -31,7 +30,7 @@ use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::captures::{Before, CaptureSink, Invalidation};
+use crate::stream::captures::{Before, CaptureSink, Held, Holds, Invalidation};
 use crate::stream::clock::{Timeline, Timestamp};
 use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
@@ -147,8 +146,32 @@ pub(crate) struct Capturing {
     device: Device,
     /// Not in the state, which is locked while operations note.
     notes: Mutex<Vec<Note>>,
+    /// Whether a driver call of another thread was under way on a stream when it began to take part.
+    is_disturbed: AtomicBool,
     state: Mutex<State>,
 }
+
+/// The locked state. This thread is known to hold it.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    _holds: Holds,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Held for Locked<'_> {}
 
 /// Begins a capture on a stream.
 pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>> {
@@ -169,6 +192,7 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
         invalidation: Invalidation::default(),
         device: device.clone(),
         notes: Mutex::default(),
+        is_disturbed: AtomicBool::new(false),
         state: Mutex::default(),
     });
     let watch = stream.watch(|| Operation::CaptureBegin);
@@ -182,8 +206,9 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
 }
 
 impl Capturing {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn lock(&self) -> Locked<'_> {
+        let state = lock(&self.state);
+        Locked { state, _holds: Holds::begin(self) }
     }
 
     /// Makes a stream take part, by a call after which the driver captures it.
@@ -204,13 +229,15 @@ impl Capturing {
         slot.invalidation = Some(Arc::clone(&self.invalidation));
         slot.pool = Some(self.pool.id());
         // Before the place is closed and the driver begins the capture: see the module's documentation.
-        captures.count.fetch_add(1, Ordering::SeqCst);
+        if captures.changed() {
+            self.is_disturbed.store(true, Ordering::Release);
+        }
         let closed = stream.running_clock().close();
         let before = Arc::new(Before { event, closed, device: device.clone() });
         let handle = stream.handle();
         let recorded = stream.call(|driver, context| driver.event_record(context, event, handle));
         if let Err(error) = recorded.and_then(|()| stream.call(call)) {
-            captures.count.fetch_add(1, Ordering::SeqCst);
+            captures.changed();
             // Before the route goes, which may record.
             drop(slot);
             return Err(error);
@@ -240,9 +267,7 @@ impl Capturing {
                 resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
             }
         }
-        let enqueuing = Enqueuing::begin(self);
         let called = waits.enqueue(stream).and_then(|()| stream.call(work));
-        drop(enqueuing);
         for CapturedUse { tracked, range, access, .. } in uses {
             let resource = state.resource(&tracked);
             resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
@@ -350,7 +375,7 @@ impl Capturing {
             let mut slot = captures.slot();
             (slot.current, slot.before) = (None, None);
             // After the driver call.
-            captures.count.fetch_add(1, Ordering::SeqCst);
+            captures.changed();
         }
         let mut noted = std::mem::take(&mut *state);
         state.ended = true;
@@ -418,7 +443,7 @@ impl CaptureSink for Capturing {
         }
         // Before the call, so that it is kept whatever comes.
         state.functions.push(Arc::clone(&function));
-        let (handle, _enqueuing) = (stream.handle(), Enqueuing::begin(self));
+        let handle = stream.handle();
         stream.observed(
             || Operation::HostFunction,
             || {
@@ -441,6 +466,10 @@ impl CaptureSink for Capturing {
 
     fn has_ended(&self) -> bool {
         self.lock().ended
+    }
+
+    fn hold(&self) -> Box<dyn Held + '_> {
+        Box::new(self.lock())
     }
 }
 

@@ -1,41 +1,21 @@
 //! What operations note of the nodes that they become: see [`graph_nodes`](crate::device::graph_nodes).
 //!
-//! The last nodes of a stream are read with the capture's lock held. A launch begins to note before it takes that lock, other
-//! operations do with it, so that a thread knows whether it has it. What takes no lock is work that another thread had begun to
-//! enqueue when the capture began: it invalidates the graph, of which nothing more is noted.
+//! The last nodes of a stream are read with the capture's lock held, which driver calls on its streams take. Only a call that
+//! was under way when the capture began has no lock: then nothing is noted.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::{Capturing, lock};
 use crate::device::graph_nodes::{Note, Noted};
 use crate::driver::{NodeHandle, StreamHandle};
-
-thread_local! {
-    /// The capture whose lock this thread holds while it enqueues work; null for none.
-    static ENQUEUES: Cell<*const Capturing> = const { Cell::new(std::ptr::null()) };
-}
-
-/// While it lives, this thread enqueues work of a capture.
-pub(super) struct Enqueuing(*const Capturing);
-
-impl Enqueuing {
-    pub(super) fn begin(capturing: &Capturing) -> Self {
-        Self(ENQUEUES.replace(capturing))
-    }
-}
-
-impl Drop for Enqueuing {
-    fn drop(&mut self) {
-        ENQUEUES.set(self.0);
-    }
-}
+use crate::stream::captures::Holds;
 
 impl Noted for Capturing {
     fn tips(&self, stream: StreamHandle) -> Vec<NodeHandle> {
-        let state = if ENQUEUES.get() == std::ptr::from_ref(self) { None } else { Some(self.lock()) };
+        let state = if Holds::is_of(self) { None } else { Some(self.lock()) };
         let has_ended = state.as_ref().is_some_and(|state| state.ended);
-        if has_ended || self.invalidation.load(Ordering::Acquire) {
+        if has_ended || self.is_disturbed.load(Ordering::Acquire) || self.invalidation.load(Ordering::Acquire)
+        {
             return Vec::new();
         }
         let (driver, context) = self.device.raw();
@@ -49,15 +29,18 @@ impl Noted for Capturing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Barrier, mpsc};
     use std::time::Duration;
 
     use super::super::begin;
     use crate::device::Device;
+    use crate::device::graph_nodes::Noted;
     use crate::device::observe::Operation;
-    use crate::driver::CaptureMode;
     use crate::driver::emulated::EmulatedDriver;
+    use crate::driver::{CaptureMode, GraphFunction};
+    use crate::error::Error;
     use crate::stream::Stream;
+    use crate::stream::captures::CaptureSink;
 
     /// Of an operation that another thread enqueues meanwhile.
     #[test]
@@ -78,5 +61,54 @@ mod tests {
             began.recv().unwrap();
         });
         capturing.end().unwrap();
+    }
+
+    /// Its check that the stream is not captured came before the capture.
+    #[test]
+    fn a_late_driver_call_takes_the_captures_lock() {
+        let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let capturing = begin(&stream, CaptureMode::Relaxed).unwrap();
+        let (sender, called) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let state = capturing.lock();
+            // This thread has the lock.
+            stream.call(|_, _| Ok::<_, Error>(())).unwrap();
+            scope.spawn(|| stream.call(|_, _| Ok::<_, Error>(sender.send(()).unwrap())).unwrap());
+            assert!(called.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(state);
+            called.recv().unwrap();
+        });
+        capturing.end().unwrap();
+    }
+
+    /// The call may end while nodes are read, and change the driver's list of them.
+    #[test]
+    fn nothing_is_noted_beside_a_driver_call_that_was_under_way() {
+        let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let (began, end) = (Barrier::new(2), Barrier::new(2));
+        let nodes = || {
+            let capturing = begin(&stream, CaptureMode::Relaxed).unwrap();
+            let function = GraphFunction::new(|| ());
+            CaptureSink::host_function(&*capturing, &stream, function).unwrap();
+            let nodes = Noted::tips(&*capturing, stream.handle()).len();
+            capturing.end().unwrap();
+            nodes
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let call = stream.call(|_, _| {
+                    began.wait();
+                    end.wait();
+                    Ok::<_, Error>(())
+                });
+                call.unwrap();
+            });
+            began.wait();
+            assert_eq!(nodes(), 0);
+            end.wait();
+        });
+        assert_eq!(nodes(), 1);
     }
 }
