@@ -2,7 +2,8 @@
 //!
 //! [`Occupancy::theoretical`] computes it from a device's properties and a kernel's needs, by the rules of CUDA's
 //! programming guide and without a driver call. On a CUDA device it gives the number of blocks that the driver gives
-//! ([`Function::occupancy`](super::Function::occupancy)).
+//! ([`Function::occupancy`](super::Function::occupancy)), unless barriers limit it: a multiprocessor has 64, and no driver tells
+//! how many a kernel uses.
 
 use std::fmt;
 
