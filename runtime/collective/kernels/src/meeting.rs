@@ -20,6 +20,8 @@ use gpu_std::{KernelType, clock};
 
 /// The most ranks.
 pub const MAX_RANKS: usize = 8;
+/// The most threads in a block.
+pub const THREADS: u32 = 512;
 /// The most blocks of a launch.
 pub const MAX_BLOCKS: usize = 64;
 /// The most barriers in an epoch.

@@ -9,6 +9,7 @@
 
 mod choice;
 mod kernels;
+mod launching;
 mod rank;
 mod watch;
 

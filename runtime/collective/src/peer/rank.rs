@@ -8,19 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use warpsmith_collective_kernels::all_reduce::options;
 use warpsmith_collective_kernels::meeting::{
     ABORT, CONTROL_WORDS, FLAG_BYTES, HOST_WORDS, MAX_RANKS, Meeting, VERDICT, Verdict,
 };
-use warpsmith_collective_kernels::number::Step;
-use warpsmith_core::launch::{Launch, RawArguments};
-use warpsmith_core::seam::{Access, BufferUse};
+use warpsmith_core::seam::BufferUse;
 use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
 
 use super::choice::Choice;
 use super::kernels::Kernels;
-use crate::backend::{Batch, Call};
-use crate::element::{ElementType, Operator};
+use super::launching::Launching;
+use crate::backend::{Batch, Call, Kind};
+use crate::element::Operator;
 use crate::ending::EndingState;
 use crate::error::Result;
 use crate::failure::Failure;
@@ -98,13 +96,13 @@ pub(super) enum Standing {
 pub(super) struct Rank {
     pub mesh: Arc<Mesh>,
     device: Device,
-    choice: Choice,
-    kernels: Kernels,
+    pub choice: Choice,
+    pub kernels: Kernels,
     /// Of every launch, but for the operation's own.
-    meeting: Meeting,
+    pub meeting: Meeting,
     host: Arc<HostWords>,
     /// The rank's segment. Each launch writes it, so none overtakes another, and it keeps the rest.
-    segment: DeviceBuffer<u8>,
+    pub segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
     /// Memory of the program's that all ranks reach.
     symmetric: Mutex<Vec<Weak<Common>>>,
@@ -184,9 +182,11 @@ impl Rank {
     }
 
     /// The memory that all ranks reach in which an operation's elements lie, if its kernels read them there, and where they begin.
-    fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
-        let is_scaled = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
-        if is_scaled || !self.choice.is_two_shot(call.to.bytes) {
+    pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
+        let is_scaled = call.reduction?.operator == Operator::PreMulSum;
+        let is_aligned =
+            call.kind != Kind::ReduceScatter || call.counted_bytes(self.choice.world).is_multiple_of(16);
+        if is_scaled || !is_aligned || !self.choice.is_two_shot(call.from.bytes) {
             return None;
         }
         let symmetric = locked(&self.symmetric);
@@ -199,7 +199,7 @@ impl Rank {
     }
 
     /// What ranks compare: the operation, and which memory in common it reads.
-    fn hash_of(&self, call: &Call) -> u32 {
+    pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
             Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
@@ -280,87 +280,11 @@ impl Rank {
         };
         let before = record()?;
         for call in &batch.calls {
+            let timeout = batch.timeout;
             // SAFETY: passed on from the caller.
-            unsafe { self.launch(stream, uses, call, batch.timeout) }?;
+            unsafe { Launching { rank: self, stream, uses, call, timeout }.launch() }?;
         }
         Ok(before.zip(record()?))
-    }
-
-    /// Launches the kernels of an operation.
-    ///
-    /// # Safety
-    /// As for [`Self::submit`].
-    unsafe fn launch(
-        &self,
-        stream: &Stream,
-        uses: &[BufferUse<'_>],
-        call: &Call,
-        timeout: Duration,
-    ) -> warpsmith_core::Result<()> {
-        // Without elements it is a barrier.
-        let element = call.reduction.map_or(ElementType::U32, |reduction| reduction.element);
-        let operator = call.reduction.map_or(Operator::Sum, |reduction| reduction.operator);
-        let factor = call.reduction.map_or([0; 8], |reduction| reduction.factor);
-        let Some(function) = self.kernels.all_reduce(element) else { return Ok(()) };
-        let (step, more) = match operator {
-            Operator::Sum => (Step::Add, 0),
-            Operator::Avg => (Step::Add, options::AVERAGE),
-            Operator::PreMulSum => (Step::Add, options::SCALED),
-            Operator::Prod => (Step::Multiply, 0),
-            Operator::Min => (Step::Less, 0),
-            Operator::Max => (Step::Greater, 0),
-        };
-        let (direct, hash) = (self.direct(call), self.hash_of(call));
-        let room = match &direct {
-            // A half has the results of one rank.
-            Some(_) => self.choice.half_bytes() * self.choice.world,
-            None => self.choice.half_bytes(),
-        };
-        let mut start = 0;
-        loop {
-            let bytes = (call.to.bytes - start).min(room);
-            let plan = self.choice.plan(bytes, direct.is_some());
-            let shot = if plan.is_two_shot { options::TWO_SHOT } else { 0 };
-            let (table, offset, is_direct) = match &direct {
-                Some((common, offset)) => (common.peers().0, (offset + start) as u64, options::DIRECT),
-                None => (0, 0, 0),
-            };
-            let meeting = Meeting {
-                direct: table,
-                direct_offset: offset,
-                timeout: u64::try_from(timeout.min(self.choice.longest()).as_nanos()).unwrap_or(u64::MAX),
-                hash,
-                options: step as u32 | more | shot | is_direct,
-                ..self.meeting
-            };
-            let args = RawArguments::new()
-                .pointer(DevicePtr(call.from.address).offset(start))
-                .pointer(DevicePtr(call.to.address).offset(start))
-                .value((bytes / element.bytes()) as u64);
-            let [a, b, c, d, e, f, g, h] = factor;
-            let args = match element.bytes() {
-                1 => args.value(a),
-                2 => args.value(u16::from_ne_bytes([a, b])),
-                4 => args.value(u32::from_ne_bytes([a, b, c, d])),
-                _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
-            };
-            let own = self.segment.as_slice().used(Access::Read).with_access(Access::Write);
-            let args = uses.iter().fold(args.value(meeting).used(own), |args, used| args.used(used.clone()));
-            let mut launch =
-                Launch::from(warpsmith_core::LaunchConfig::new([plan.blocks, 1, 1], [plan.threads, 1, 1], 0));
-            if self.choice.is_emulated {
-                // An emulated device runs the blocks of a plain launch one after the other, in any order.
-                launch = launch.cooperative();
-            }
-            // SAFETY: the arguments are the kernel's. The memory of the call is valid by the caller's promise, that of the
-            // meeting is kept by the segment. All ranks launch the same shape, or their hashes differ and none touches the
-            // other's data.
-            unsafe { function.launch_unchecked(stream, launch, &args) }?;
-            start += bytes;
-            if start >= call.to.bytes {
-                return Ok(());
-            }
-        }
     }
 
     fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
