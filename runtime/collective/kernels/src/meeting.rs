@@ -120,8 +120,9 @@ pub struct Meeting {
 
 /// An epoch that a block takes part in.
 #[derive(Clone, Copy)]
-pub(crate) struct Epoch<'a> {
-    meeting: &'a Meeting,
+pub(crate) struct Epoch {
+    /// Not a reference: as one that may be null it would keep the meeting in local memory.
+    meeting: Meeting,
     number: u32,
 }
 
@@ -153,14 +154,14 @@ impl Meeting {
     /// # Safety
     /// The addresses are valid, as their fields say. All threads of the block call it, once.
     #[inline(always)]
-    pub(crate) unsafe fn begin(&self) -> Option<Epoch<'_>> {
+    pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
         let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
         // All threads of the block decide alike, though a kernel on another stream might fail meanwhile.
         let has_failed = self.control(FAILED).load(Ordering::Relaxed) != 0;
         if thread::sync_threads_or(has_failed) {
             return None;
         }
-        Some(Epoch { meeting: self, number: last.wrapping_add(1) })
+        Some(Epoch { meeting: *self, number: last.wrapping_add(1) })
     }
 
     /// Says why the kernel fails.
@@ -172,7 +173,7 @@ impl Meeting {
     }
 }
 
-impl Epoch<'_> {
+impl Epoch {
     /// Where the epoch's half of a rank's segment begins.
     ///
     /// # Safety
@@ -209,7 +210,7 @@ impl Epoch<'_> {
     /// end: in all threads of the block.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
-        let meeting = self.meeting;
+        let meeting = &self.meeting;
         thread::sync_threads();
         let peer = thread::linear_in_block() as usize;
         let mut has_failed = false;

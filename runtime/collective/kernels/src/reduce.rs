@@ -90,7 +90,7 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
 
 /// What a thread does in an operation.
 #[derive(Clone, Copy)]
-struct Work<'a, T> {
+struct Work<T> {
     how: Reduce,
     x: *const T,
     y: *mut T,
@@ -100,10 +100,10 @@ struct Work<'a, T> {
     rank: usize,
     is_direct: bool,
     is_silent: bool,
-    epoch: Epoch<'a>,
+    epoch: Epoch,
 }
 
-impl<T: Packed> Work<'_, T> {
+impl<T: Packed> Work<T> {
     /// Copies a vector of `len` of the rank's elements into its half, multiplied by its factor if it has one.
     ///
     /// # Safety
