@@ -68,7 +68,7 @@ impl Launching<'_> {
             (false, None) => half,
             // A half has the results of one rank.
             (false, Some(_)) => half * world,
-            (true, None) => half / world & !15,
+            (true, None) => (half / world) & !15,
             (true, Some(_)) => total.max(1),
         };
         for (start, bytes) in parts(total, room) {
@@ -131,7 +131,7 @@ impl Launching<'_> {
             _ => 1,
         };
         let (function, bytes_of) = self.rank.kernels.exchange((from | to) as usize | total);
-        for (start, bytes) in parts(total, self.rank.choice.half_bytes() / in_half & !15) {
+        for (start, bytes) in parts(total, (self.rank.choice.half_bytes() / in_half) & !15) {
             let blocks = Blocks { stride: (total / bytes_of) as u64, given, first, taken, block };
             let args = RawArguments::new()
                 .pointer(DevicePtr(from).offset(start))

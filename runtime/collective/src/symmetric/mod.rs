@@ -36,8 +36,8 @@ const SIGNALS: usize = 4096;
 /// each other's memory by themselves: [`Communicator::barrier`](crate::Communicator::barrier) does, between kernels, and signals within
 /// them.
 ///
-/// `all_reduce` of one of these, or of a part of it, needs no copy with the Peer backend. All ranks then pass the same part of the
-/// same buffer, or all pass other memory.
+/// `all_reduce`, `reduce` and `reduce_scatter` of one of these, or of a part of it, need no copy with the Peer backend. All ranks
+/// then pass the same part of the same buffer, or all pass other memory.
 ///
 /// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
 /// no collective call and waits for nothing, whatever has become of the other ranks.
