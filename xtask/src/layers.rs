@@ -110,6 +110,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "nccl",
             "peer",
             "communicator",
+            "buckets",
         ],
     ),
     ("tensor", &["error", "matmul"]),

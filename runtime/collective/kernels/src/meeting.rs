@@ -25,7 +25,7 @@ pub const THREADS: u32 = 512;
 /// The most blocks of a launch.
 pub const MAX_BLOCKS: usize = 64;
 /// The most barriers in an epoch.
-pub const PHASES: usize = 3;
+pub const PHASES: usize = 2;
 /// Bytes of a segment before its halves.
 pub const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
 /// Words at `control` of a [`Meeting`].

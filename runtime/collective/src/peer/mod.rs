@@ -9,6 +9,7 @@
 
 mod choice;
 mod kernels;
+mod known;
 mod launching;
 mod rank;
 mod watch;

@@ -3,7 +3,7 @@
 //! Guarantees: launches of a communicator's kernels are in one order, on whatever stream and in whatever graph, since all of them
 //! write the rank's segment. What kernels use is kept until they have run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Strea
 
 use super::choice::Choice;
 use super::kernels::Kernels;
+use super::known::Known;
 use super::launching::Launching;
 use crate::backend::{Batch, Call, Kind};
 use crate::element::Operator;
@@ -63,6 +64,8 @@ type Kept = (PeerMemory, DeviceBuffer<u64>, DeviceBuffer<u32>, Arc<HostWords>);
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
+    /// Those of the calls.
+    hashes: Vec<u32>,
     /// The recorder's number of the first; the others follow.
     number: u64,
     before: Event,
@@ -76,8 +79,7 @@ struct Queue {
     outstanding: VecDeque<Outstanding>,
     /// The operations so far.
     count: u64,
-    /// The last operation of each hash, and its time.
-    known: HashMap<u32, (Fingerprint, Duration)>,
+    known: Known,
 }
 
 /// How far the operations have come.
@@ -218,16 +220,16 @@ impl Rank {
     ) -> Result<()> {
         let recorder = &self.mesh.member.recorder;
         let mut number = None;
+        let hashes: Vec<u32> = batch.calls.iter().map(|call| self.hash_of(call)).collect();
         {
             let mut queue = locked(&self.queue);
-            for call in &mut batch.calls {
+            for (call, hash) in batch.calls.iter_mut().zip(&hashes) {
                 if !batch.is_captured {
                     call.fingerprint.sequence = queue.count;
                     queue.count += 1;
                     number.get_or_insert(recorder.enqueued(&call.fingerprint));
                 }
-                let known = (call.fingerprint.clone(), batch.timeout);
-                queue.known.insert(self.hash_of(call), known);
+                queue.known.begin(*hash, &call.fingerprint, batch.timeout, batch.is_captured);
             }
         }
         if batch.is_captured {
@@ -240,7 +242,7 @@ impl Rank {
                 batch.work.looked_after_by(Arc::downgrade(self) as _);
                 let Batch { calls, work, .. } = batch;
                 let number = number.unwrap_or_default();
-                let outstanding = Outstanding { calls, number, before, behind, started: false, work };
+                let outstanding = Outstanding { calls, hashes, number, before, behind, started: false, work };
                 locked(&self.queue).outstanding.push_back(outstanding);
                 Ok(())
             }
@@ -320,6 +322,7 @@ impl Rank {
                 return Ok(Standing::Busy { is_running: first.started });
             }
             if let Some(done) = queue.outstanding.pop_front() {
+                done.hashes.iter().for_each(|hash| queue.known.end(*hash));
                 self.ended_all(&done.calls, done.number, None);
                 done.work.end(Ok(()));
             }
@@ -337,16 +340,13 @@ impl Rank {
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
-            let with_hash = |call: &&Call| self.hash_of(call) == hash;
-            let first = queue.outstanding.iter().flat_map(|outstanding| &outstanding.calls).find(with_hash);
-            let known = queue.known.get(&hash);
-            let timeout = known.map_or(Duration::ZERO, |(_, timeout)| *timeout);
-            let in_graph = known.map(|(operation, _)| operation.clone());
-            let found = first.map(|call| call.fingerprint.clone()).or(in_graph);
-            (
-                found.unwrap_or_else(|| Fingerprint::new("operation", std::borrow::Cow::Borrowed(""), 0)),
-                timeout,
-            )
+            let outstanding = queue.outstanding.iter();
+            let mut calls =
+                outstanding.flat_map(|outstanding| outstanding.calls.iter().zip(&outstanding.hashes));
+            let first = calls.find(|(_, of_call)| **of_call == hash).map(|(call, _)| &call.fingerprint);
+            let (last, timeout) = queue.known.find(hash).unzip();
+            let unknown = || Fingerprint::new("operation", std::borrow::Cow::Borrowed(""), 0);
+            (first.or(last).cloned().unwrap_or_else(unknown), timeout.unwrap_or_default())
         };
         match verdict {
             Verdict::None | Verdict::Aborted => {

@@ -4,6 +4,7 @@
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
+mod buckets;
 mod failures;
 mod graphs;
 mod groups;
