@@ -185,11 +185,11 @@ fn an_abort_leaves_no_memory() {
     let (driver, streams) = driver(2);
     on_streams(&streams, &timeout(60_000), |mut ranks| {
         let kept = ranks.symmetric_buffer::<u32>(10).expect("memory in common");
-        drop(ranks.symmetric_buffer::<u32>(10).expect("memory in common"));
+        // The abort of the other rank may come in the middle of this, or of the next.
+        drop(ranks.symmetric_buffer::<u32>(10));
         if ranks.rank() == 0 {
             ranks.abort();
         }
-        // It ends in the middle of a call, or before.
         ranks.symmetric_buffer::<u32>(10).expect_err("an abort");
         drop(kept);
     });
