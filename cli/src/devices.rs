@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use warpsmith::bench::size::format_bytes;
+use warpsmith::memory::SharedMemory;
 use warpsmith::{Device, DeviceInfo};
 
 use crate::args::JsonArg;
@@ -50,7 +51,10 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         let links = links(&devices);
         if !links.is_empty() {
             let rows = links.iter().map(|link| link.row().into_iter().map(plain).collect()).collect();
-            text.push_str(&format!("\n{}", table(&["from", "to", "link", "reads and writes"], &[], rows)));
+            text.push_str(&format!(
+                "\n{}",
+                table(&["from", "to", "link", "reads and writes", "ranks"], &[], rows)
+            ));
         }
         if let Some(problem) = cuda_problem {
             text.push_str(&format!("\nNo CUDA device: {problem}\n"));
@@ -64,15 +68,19 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
 struct Link {
     from: String,
     to: String,
+    is_emulated: bool,
     nvlinks: u32,
     /// Or why it is not known.
     peer_access: Result<bool, String>,
+    /// Whether the memory of a rank on one can be mapped by a rank on the other.
+    is_mapped: bool,
 }
 
 impl Link {
-    fn row(&self) -> [String; 4] {
+    fn row(&self) -> [String; 5] {
         let link = match self.nvlinks {
-            0 => "no NVLink".to_string(),
+            0 if self.is_emulated => "emulated".to_string(),
+            0 => "PCIe, no NVLink".to_string(),
             nvlinks => format!("NVLink x {nvlinks}"),
         };
         let access = match &self.peer_access {
@@ -80,7 +88,8 @@ impl Link {
             Ok(false) => "through the host".to_string(),
             Err(error) => error.clone(),
         };
-        [self.from.clone(), self.to.clone(), link, access]
+        let ranks = if self.is_mapped { "map its memory" } else { "copy" };
+        [self.from.clone(), self.to.clone(), link, access, ranks.to_string()]
     }
 
     fn as_json(&self) -> serde_json::Value {
@@ -89,6 +98,7 @@ impl Link {
             "to": self.to,
             "nvlinks": self.nvlinks,
             "peer_access": self.peer_access.as_ref().ok(),
+            "mapped_by_ranks": self.is_mapped,
         })
     }
 }
@@ -101,11 +111,17 @@ fn links(devices: &[DeviceInfo]) -> Vec<Link> {
             continue;
         }
         let opened = Device::open(&from.to_string()).and_then(|x| Ok((x, Device::open(&to.to_string())?)));
-        let (nvlinks, peer_access) = match opened {
-            Ok((x, y)) => (x.nvlinks(&y), x.can_access_peer(&y).map_err(|error| error.to_string())),
-            Err(error) => (0, Err(error.to_string())),
+        let (nvlinks, peer_access, is_shared) = match opened {
+            Ok((x, y)) => {
+                let is_shared =
+                    [&x, &y].into_iter().all(|of| SharedMemory::is_supported(of).unwrap_or(false));
+                (x.nvlinks(&y), x.can_access_peer(&y).map_err(|error| error.to_string()), is_shared)
+            }
+            Err(error) => (0, Err(error.to_string()), false),
         };
-        links.push(Link { from: from.to_string(), to: to.to_string(), nvlinks, peer_access });
+        let is_mapped = is_shared && peer_access == Ok(true);
+        let (is_emulated, from, to) = (from.is_emulated(), from.to_string(), to.to_string());
+        links.push(Link { from, to, is_emulated, nvlinks, peer_access, is_mapped });
     }
     links
 }

@@ -14,10 +14,10 @@ use warpsmith_builder::toolchain;
 
 use crate::args::JsonArg;
 use crate::image;
+use crate::ranks;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
-use warpsmith::bench::size::format_bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -53,7 +53,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
     checks.extend(hardware_counters());
-    checks.extend(several_gpus());
+    checks.extend(ranks::checks());
     checks.push(gpu_image());
     checks.extend(build_tools());
     let healthy = checks.iter().all(|check| check.status != Status::Broken);
@@ -133,44 +133,6 @@ fn hardware_counters() -> Option<Check> {
     let status = if permission.is_granted() == Some(true) { Status::Ok } else { Status::Note };
     let fix = if status == Status::Ok { Vec::new() } else { vec![CounterPermission::REMEDY.to_owned()] };
     Some(Check::new("hardware counters", status, permission.to_string(), &fix))
-}
-
-/// What ranks on GPUs need: NCCL, and memory that processes share, where it has a limit of its own.
-fn several_gpus() -> Vec<Check> {
-    if Device::cuda_count().unwrap_or(0) == 0 {
-        return Vec::new();
-    }
-    let nccl = match warpsmith::collective::nccl_library() {
-        Ok(library) => Check::ok("NCCL", library.to_string()),
-        Err(error) => Check::new("NCCL", Status::Note, error.to_string(), &[]),
-    };
-    std::iter::once(nccl).chain(shared_memory_bytes().map(shared_memory)).collect()
-}
-
-/// NCCL's ranks on one host use some megabytes for each pair that no link connects.
-fn shared_memory(bytes: u64) -> Check {
-    let detail = format!("{} of memory shared by processes", format_bytes(bytes));
-    if bytes >= 1 << 30 {
-        return Check::ok("/dev/shm", detail);
-    }
-    let detail = format!("{detail}: little for NCCL, which fails with a system error when it is full");
-    let fix = ["docker run --shm-size=1g ..., or --ipc=host".to_string()];
-    Check::new("/dev/shm", Status::Note, detail, &fix)
-}
-
-/// The size of `/dev/shm`, if there is one.
-#[cfg(unix)]
-fn shared_memory_bytes() -> Option<u64> {
-    // SAFETY: a structure of numbers, for which zero is a value.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero; the pointer is to a local variable.
-    let status = unsafe { libc::statvfs(c"/dev/shm".as_ptr(), &mut found) };
-    (status == 0).then(|| found.f_blocks as u64 * found.f_frsize as u64)
-}
-
-#[cfg(not(unix))]
-fn shared_memory_bytes() -> Option<u64> {
-    None
 }
 
 fn gpu_image() -> Check {
@@ -255,25 +217,4 @@ fn as_text(checks: &[Check]) -> String {
         rows.extend(fix.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
     }
     table(&["", "what", "found"], &[], rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn little_shared_memory_is_noted() {
-        assert_eq!(shared_memory(8 << 30).status, Status::Ok);
-        let little = shared_memory(64 << 20);
-        assert_eq!(little.status, Status::Note);
-        assert!(little.detail.contains("64") && little.fix[0].contains("--shm-size"), "{little:?}");
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn the_size_of_shared_memory_is_known() {
-        let known = shared_memory_bytes();
-        assert_eq!(known.is_some(), Path::new("/dev/shm").exists());
-        assert!(known.is_none_or(|bytes| bytes > 0), "{known:?}");
-    }
 }

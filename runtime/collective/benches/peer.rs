@@ -1,14 +1,15 @@
-//! all_reduce of bf16 by the Peer backend, captured: each GPU of the machine is a rank, a thread. On a machine with one GPU two
+//! Operations on bf16 by the Peer backend, captured: each GPU of the machine is a rank, a thread. On a machine with one GPU two
 //! ranks share it, which shows that it works and not how fast it is.
 //!
-//! One line for each size: the time of an operation, the median of replays of a graph with many, and NCCL's bus bandwidth, bytes
-//! times 2 (n - 1) / n over the time; in ordinary memory and in a symmetric buffer.
+//! One line for each size: the time of an operation, the median of replays of a graph with many, and NCCL's bus bandwidth of
+//! `all_reduce`, bytes times 2 (n - 1) / n over the time, in ordinary memory and in a symmetric buffer; then the times of other
+//! operations, whose bytes are those of all blocks together.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use half::bf16;
-use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, ReduceOp};
+use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, ReduceOp, Work};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSliceMut, Stream};
 
@@ -20,12 +21,27 @@ const REPLAYS: usize = 21;
 const SIZES: [usize; 9] =
     [1 << 10, 8 << 10, 32 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 8 << 20];
 
-/// Microseconds of an operation on these elements.
-fn captured_us(ranks: &mut Communicator, together: &Barrier, mut x: DeviceSliceMut<'_, bf16>) -> Result<f64> {
+/// An operation on these elements.
+type Operation = fn(&mut Communicator, DeviceSliceMut<'_, bf16>) -> warpsmith_collective::Result<Work>;
+
+const ALL_REDUCE: Operation = |ranks, x| ranks.all_reduce_in_place(x, ReduceOp::Sum);
+const OTHERS: [Operation; 3] = [
+    |ranks, x| ranks.all_gather_in_place(x),
+    |ranks, x| ranks.reduce_scatter_in_place(x, ReduceOp::Sum),
+    |ranks, x| ranks.broadcast(x, 0),
+];
+
+/// Microseconds of an operation.
+fn captured_us(
+    ranks: &mut Communicator,
+    together: &Barrier,
+    mut x: DeviceSliceMut<'_, bf16>,
+    operation: Operation,
+) -> Result<f64> {
     let stream = ranks.stream().clone();
     let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
     for _ in 0..CALLS {
-        drop(ranks.all_reduce_in_place(x.slice_mut(..), ReduceOp::Sum)?);
+        drop(operation(ranks, x.slice_mut(..))?);
     }
     let graph = capture.end()?.instantiate()?;
     let mut times = Vec::new();
@@ -44,7 +60,9 @@ fn captured_us(ranks: &mut Communicator, together: &Barrier, mut x: DeviceSliceM
 fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
     let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
     if rank == 0 {
-        println!("{:>10} {:>9} {:>9} {:>13} {:>9}", "bytes", "us", "GB/s", "symmetric us", "GB/s");
+        let others =
+            ["all_gather us", "reduce_scatter us", "broadcast us"].map(|of| format!("{of:>17}")).concat();
+        println!("{:>10} {:>9} {:>9} {:>13} {:>9} {others}", "bytes", "us", "GB/s", "symmetric us", "GB/s");
     }
     for bytes in SIZES {
         let ones = vec![bf16::ONE; bytes / 2];
@@ -54,12 +72,18 @@ fn measure(ranks: &mut Communicator, together: &Barrier) -> Result<()> {
         assert!(x.to_host()?.into_iter().all(|found| found == expected), "wrong sums of {bytes} bytes");
         x.copy_from_host(&vec![bf16::ZERO; bytes / 2])?;
         let mut symmetric = ranks.symmetric_buffer::<bf16>(bytes / 2)?;
-        let us = captured_us(ranks, together, x.as_mut_slice())?;
-        let symmetric_us = captured_us(ranks, together, symmetric.as_mut_slice())?;
+        let us = captured_us(ranks, together, x.as_mut_slice(), ALL_REDUCE)?;
+        let symmetric_us = captured_us(ranks, together, symmetric.as_mut_slice(), ALL_REDUCE)?;
+        let mut others = String::new();
+        for operation in OTHERS {
+            // As many elements as all ranks have blocks of.
+            let whole = x.slice_mut(..bytes / 2 / world * world);
+            others += &format!("{:>17.2}", captured_us(ranks, together, whole, operation)?);
+        }
         let bus = |us: f64| bytes as f64 / us / 1e3 * 2.0 * (world - 1) as f64 / world as f64;
         if rank == 0 {
             let (gb, symmetric_gb) = (bus(us), bus(symmetric_us));
-            println!("{bytes:>10} {us:>9.2} {gb:>9.1} {symmetric_us:>13.2} {symmetric_gb:>9.1}");
+            println!("{bytes:>10} {us:>9.2} {gb:>9.1} {symmetric_us:>13.2} {symmetric_gb:>9.1} {others}");
         }
     }
     Ok(())

@@ -102,6 +102,23 @@ pub(crate) struct Call {
     pub to: Memory,
 }
 
+impl Call {
+    /// Bytes of the elements that the [fingerprint's count](Fingerprint::count) is of: the same on all ranks.
+    pub fn counted_bytes(&self, world: usize) -> usize {
+        match self.kind {
+            Kind::Barrier => 0,
+            Kind::AllReduce | Kind::Broadcast { .. } | Kind::ReduceScatter | Kind::Scatter { .. } => {
+                self.to.bytes
+            }
+            Kind::Reduce { .. } | Kind::AllGather | Kind::Gather { .. } | Kind::Send { .. } => {
+                self.from.bytes
+            }
+            Kind::AllToAll => self.to.bytes / world,
+            Kind::Receive { .. } => self.to.bytes,
+        }
+    }
+}
+
 /// Operations that are enqueued together: one, or a group.
 #[derive(Debug)]
 pub(crate) struct Batch {

@@ -6,6 +6,7 @@
 //! | values that all ranks see | a [`Store`], in [`store`] |
 //! | all ranks there, each on a GPU of its own, of one version | [`rendezvous`] |
 //! | sums, copies and messages between ranks | a [`Communicator`] |
+//! | gradients reduced together, while others are computed | [`Buckets`] |
 //! | memory of all ranks that kernels of all reach | a [`SymmetricBuffer`] |
 //! | what became of an operation | its [`Work`]; [`Communicator::dump`] |
 //! | why a communicator has failed | [`Failure`], in a [`CommunicatorError`] |
@@ -16,6 +17,7 @@
 extern crate self as warpsmith_collective;
 
 mod backend;
+mod buckets;
 mod communicator;
 mod deadline;
 mod element;
@@ -38,6 +40,7 @@ pub mod store;
 mod symmetric;
 mod work;
 
+pub use self::buckets::Buckets;
 pub use self::communicator::{BackendChoice, Communicator, CommunicatorOptions, Group};
 pub use self::element::{Element, ElementType, F8E4M3, F8E5M2, ReduceOp};
 pub use self::error::{Error, Result};

@@ -97,6 +97,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "nccl",
             "peer",
             "communicator",
+            "buckets",
         ],
     ),
     ("tensor", &["error", "matmul"]),

@@ -7,11 +7,14 @@
 //! | --- | --- |
 //! | [`number`] | how elements are reduced, on the host as well |
 //! | [`mod@meeting`] | the memory in which ranks meet, and their barrier |
-//! | [`mod@all_reduce`] | `all_reduce`, in one shot and in two |
+//! | [`mod@reduce`] | reductions, in one shot and in two |
+//! | [`mod@exchange`] | everything that moves elements and reduces none |
 #![no_std]
 #![deny(missing_docs)]
 
-pub mod all_reduce;
+pub mod exchange;
 pub mod meeting;
 pub mod number;
 mod packed;
+pub mod reduce;
+mod vectors;

@@ -20,10 +20,12 @@ use gpu_std::{KernelType, clock};
 
 /// The most ranks.
 pub const MAX_RANKS: usize = 8;
+/// The most threads in a block.
+pub const THREADS: u32 = 512;
 /// The most blocks of a launch.
 pub const MAX_BLOCKS: usize = 64;
 /// The most barriers in an epoch.
-pub const PHASES: usize = 3;
+pub const PHASES: usize = 2;
 /// Bytes of a segment before its halves.
 pub const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
 /// Words at `control` of a [`Meeting`].
@@ -118,8 +120,9 @@ pub struct Meeting {
 
 /// An epoch that a block takes part in.
 #[derive(Clone, Copy)]
-pub(crate) struct Epoch<'a> {
-    meeting: &'a Meeting,
+pub(crate) struct Epoch {
+    /// Not a reference: as one that may be null it would keep the meeting in local memory.
+    meeting: Meeting,
     number: u32,
 }
 
@@ -151,14 +154,14 @@ impl Meeting {
     /// # Safety
     /// The addresses are valid, as their fields say. All threads of the block call it, once.
     #[inline(always)]
-    pub(crate) unsafe fn begin(&self) -> Option<Epoch<'_>> {
+    pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
         let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
         // All threads of the block decide alike, though a kernel on another stream might fail meanwhile.
         let has_failed = self.control(FAILED).load(Ordering::Relaxed) != 0;
         if thread::sync_threads_or(has_failed) {
             return None;
         }
-        Some(Epoch { meeting: self, number: last.wrapping_add(1) })
+        Some(Epoch { meeting: *self, number: last.wrapping_add(1) })
     }
 
     /// Says why the kernel fails.
@@ -170,7 +173,7 @@ impl Meeting {
     }
 }
 
-impl Epoch<'_> {
+impl Epoch {
     /// Where the epoch's half of a rank's segment begins.
     ///
     /// # Safety
@@ -207,7 +210,7 @@ impl Epoch<'_> {
     /// end: in all threads of the block.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
-        let meeting = self.meeting;
+        let meeting = &self.meeting;
         thread::sync_threads();
         let peer = thread::linear_in_block() as usize;
         let mut has_failed = false;

@@ -26,7 +26,7 @@ use crate::mesh::{self, DeviceFacts, Meeting, Mesh};
 use crate::nccl;
 use crate::recorder::FlightRecord;
 use crate::store::{MemoryStore, Store};
-use crate::symmetric::{self, Agreement, SymmetricBuffer};
+use crate::symmetric::{self, Agreement, Pool, SymmetricBuffer};
 use crate::work::{Work, WorkState};
 
 /// One rank of several that do things together, each on a stream of its own.
@@ -85,6 +85,8 @@ pub struct Communicator {
     splits: u64,
     /// The calls of [`Self::symmetric_buffer`] so far.
     symmetric: u64,
+    /// The memory of symmetric buffers.
+    pool: Pool,
 }
 
 impl CommunicatorOptions {
@@ -193,7 +195,17 @@ impl Communicator {
         options.address = mesh.address;
         let backend =
             choose::Choosing { stream, options: &options, mesh: &mesh, devices: &devices }.backend()?;
-        Ok(Self { stream: stream.clone(), mesh, backend, launch, store, options, splits: 0, symmetric: 0 })
+        Ok(Self {
+            stream: stream.clone(),
+            mesh,
+            backend,
+            launch,
+            store,
+            options,
+            splits: 0,
+            symmetric: 0,
+            pool: Pool::default(),
+        })
     }
 
     /// This rank, from 0.
@@ -266,7 +278,7 @@ impl Communicator {
         self.symmetric += 1;
         let (operation, term) = (Arc::new(operation), Term::new(self.options.timeout));
         let agreement = Agreement { mesh: &self.mesh, operation, term };
-        let buffer = SymmetricBuffer::meet(&agreement, &self.stream, len)?;
+        let buffer = SymmetricBuffer::meet(&agreement, &mut self.pool, &self.stream, len)?;
         self.backend.adopt(buffer.common());
         Ok(buffer)
     }

@@ -29,9 +29,10 @@ pub enum BackendChoice {
     /// Kernels that read the memory of the other ranks over the links between the devices: for up to 8 ranks of one host, whose
     /// devices reach each other's memory, as threads or as processes. The kernels are Rust, like those of programs.
     ///
-    /// - It does `all_reduce` and `barrier`. All else is left to [`Self::Nccl`] on GPUs, if there is NCCL, and to [`Self::Host`] on
-    ///   emulated devices.
-    /// - Sums have the bits of [`Self::Host`], on any devices.
+    /// - It does all operations but `send` and `recv`, and reductions of all types but those of floating point of 8 bits. These, and
+    ///   groups that have one of them, are left to [`Self::Nccl`] on GPUs, if there is NCCL, and to [`Self::Host`] on emulated
+    ///   devices.
+    /// - Reductions have the bits of [`Self::Host`], on any devices.
     /// - Operations are captured in graphs, with their deadlines, also by several ranks of one process.
     /// - Every rank needs a stream that runs beside those of the others, as those of different devices do.
     Peer,
@@ -128,7 +129,7 @@ impl CommunicatorOptions {
     }
 
     /// Whether several ranks may use one GPU: with [`BackendChoice::Peer`] alone, for tests on a machine with one. Kernels of two ranks
-    /// wait for each other, so they must fit on the GPU together; operations that Peer has no kernel for are refused.
+    /// wait for each other, so they must fit on the GPU together; `send`, `recv` and what else Peer has no kernel for are refused.
     pub fn shared_gpu(mut self, is_allowed: bool) -> Self {
         self.shares_gpu = is_allowed;
         self

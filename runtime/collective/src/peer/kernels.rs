@@ -2,7 +2,8 @@
 
 use gpu_spec::{Kernel, KernelSpec};
 use half::{bf16, f16};
-use warpsmith_collective_kernels::all_reduce::all_reduce;
+use warpsmith_collective_kernels::exchange::exchange;
+use warpsmith_collective_kernels::reduce::reduce;
 use warpsmith_core::launch::Function;
 use warpsmith_core::{Device, GpuImage};
 
@@ -12,13 +13,13 @@ use crate::element::ElementType;
 static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
 
 /// The instance for an element type and a number of ranks.
-fn all_reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec> {
+fn reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec> {
     macro_rules! instance {
         ($type:ty) => {
             match world {
-                ..=2 => all_reduce::<$type, 2>::spec(),
-                3..=4 => all_reduce::<$type, 4>::spec(),
-                _ => all_reduce::<$type, 8>::spec(),
+                ..=2 => reduce::<$type, 2>::spec(),
+                3..=4 => reduce::<$type, 4>::spec(),
+                _ => reduce::<$type, 8>::spec(),
             }
         };
     }
@@ -39,20 +40,32 @@ fn all_reduce_spec(element: ElementType, world: usize) -> Option<&'static Kernel
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
-pub(super) struct Kernels(Vec<(ElementType, Function)>);
+pub(super) struct Kernels {
+    reduce: Vec<(ElementType, Function)>,
+    /// Of arrays that are aligned to 4 bytes, and of all.
+    exchange: [Function; 2],
+}
 
 impl Kernels {
     /// # Errors
     /// No code for the device in the image.
     pub fn load(device: &Device, world: usize) -> warpsmith_core::Result<Self> {
         let module = device.load(&IMAGE)?;
-        let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, all_reduce_spec(*of, world)?)));
+        let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, reduce_spec(*of, world)?)));
         let load = |(element, spec)| Ok((element, module.function(spec)?));
-        specs.map(load).collect::<warpsmith_core::Result<_>>().map(Self)
+        let reduce = specs.map(load).collect::<warpsmith_core::Result<_>>()?;
+        let exchange = [module.function(exchange::<u32>::spec())?, module.function(exchange::<u8>::spec())?];
+        Ok(Self { reduce, exchange })
     }
 
-    /// `all_reduce` of elements of this type.
-    pub fn all_reduce(&self, element: ElementType) -> Option<&Function> {
-        self.0.iter().find(|(of, _)| *of == element).map(|(_, function)| function)
+    /// `reduce` of elements of this type.
+    pub fn reduce(&self, element: ElementType) -> Option<&Function> {
+        self.reduce.iter().find(|(of, _)| *of == element).map(|(_, function)| function)
+    }
+
+    /// `exchange` of arrays at multiples of the greatest power of two that divides this, and the bytes of its elements.
+    pub fn exchange(&self, multiple: usize) -> (&Function, usize) {
+        let [of_words, of_bytes] = &self.exchange;
+        if multiple.is_multiple_of(4) { (of_words, 4) } else { (of_bytes, 1) }
     }
 }

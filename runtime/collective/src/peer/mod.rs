@@ -9,6 +9,8 @@
 
 mod choice;
 mod kernels;
+mod known;
+mod launching;
 mod rank;
 mod watch;
 

@@ -3,24 +3,23 @@
 //! Guarantees: launches of a communicator's kernels are in one order, on whatever stream and in whatever graph, since all of them
 //! write the rank's segment. What kernels use is kept until they have run.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use warpsmith_collective_kernels::all_reduce::options;
 use warpsmith_collective_kernels::meeting::{
     ABORT, CONTROL_WORDS, FLAG_BYTES, HOST_WORDS, MAX_RANKS, Meeting, VERDICT, Verdict,
 };
-use warpsmith_collective_kernels::number::Step;
-use warpsmith_core::launch::{Launch, RawArguments};
-use warpsmith_core::seam::{Access, BufferUse};
+use warpsmith_core::seam::BufferUse;
 use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
 
 use super::choice::Choice;
 use super::kernels::Kernels;
-use crate::backend::{Batch, Call};
-use crate::element::{ElementType, Operator};
+use super::known::Known;
+use super::launching::Launching;
+use crate::backend::{Batch, Call, Kind};
+use crate::element::Operator;
 use crate::ending::EndingState;
 use crate::error::Result;
 use crate::failure::Failure;
@@ -65,6 +64,8 @@ type Kept = (PeerMemory, DeviceBuffer<u64>, DeviceBuffer<u32>, Arc<HostWords>);
 #[derive(Debug)]
 struct Outstanding {
     calls: Vec<Call>,
+    /// Those of the calls.
+    hashes: Vec<u32>,
     /// The recorder's number of the first; the others follow.
     number: u64,
     before: Event,
@@ -78,8 +79,7 @@ struct Queue {
     outstanding: VecDeque<Outstanding>,
     /// The operations so far.
     count: u64,
-    /// The last operation of each hash, and its time.
-    known: HashMap<u32, (Fingerprint, Duration)>,
+    known: Known,
 }
 
 /// How far the operations have come.
@@ -98,13 +98,13 @@ pub(super) enum Standing {
 pub(super) struct Rank {
     pub mesh: Arc<Mesh>,
     device: Device,
-    choice: Choice,
-    kernels: Kernels,
+    pub choice: Choice,
+    pub kernels: Kernels,
     /// Of every launch, but for the operation's own.
-    meeting: Meeting,
+    pub meeting: Meeting,
     host: Arc<HostWords>,
     /// The rank's segment. Each launch writes it, so none overtakes another, and it keeps the rest.
-    segment: DeviceBuffer<u8>,
+    pub segment: DeviceBuffer<u8>,
     queue: Mutex<Queue>,
     /// Memory of the program's that all ranks reach.
     symmetric: Mutex<Vec<Weak<Common>>>,
@@ -184,9 +184,11 @@ impl Rank {
     }
 
     /// The memory that all ranks reach in which an operation's elements lie, if its kernels read them there, and where they begin.
-    fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
-        let is_scaled = call.reduction.is_some_and(|reduction| reduction.operator == Operator::PreMulSum);
-        if is_scaled || !self.choice.is_two_shot(call.to.bytes) {
+    pub fn direct(&self, call: &Call) -> Option<(Arc<Common>, usize)> {
+        let is_scaled = call.reduction?.operator == Operator::PreMulSum;
+        let is_aligned =
+            call.kind != Kind::ReduceScatter || call.counted_bytes(self.choice.world).is_multiple_of(16);
+        if is_scaled || !is_aligned || !self.choice.is_two_shot(call.from.bytes) {
             return None;
         }
         let symmetric = locked(&self.symmetric);
@@ -199,7 +201,7 @@ impl Rank {
     }
 
     /// What ranks compare: the operation, and which memory in common it reads.
-    fn hash_of(&self, call: &Call) -> u32 {
+    pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
             Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
@@ -218,16 +220,16 @@ impl Rank {
     ) -> Result<()> {
         let recorder = &self.mesh.member.recorder;
         let mut number = None;
+        let hashes: Vec<u32> = batch.calls.iter().map(|call| self.hash_of(call)).collect();
         {
             let mut queue = locked(&self.queue);
-            for call in &mut batch.calls {
+            for (call, hash) in batch.calls.iter_mut().zip(&hashes) {
                 if !batch.is_captured {
                     call.fingerprint.sequence = queue.count;
                     queue.count += 1;
                     number.get_or_insert(recorder.enqueued(&call.fingerprint));
                 }
-                let known = (call.fingerprint.clone(), batch.timeout);
-                queue.known.insert(self.hash_of(call), known);
+                queue.known.begin(*hash, &call.fingerprint, batch.timeout, batch.is_captured);
             }
         }
         if batch.is_captured {
@@ -240,7 +242,7 @@ impl Rank {
                 batch.work.looked_after_by(Arc::downgrade(self) as _);
                 let Batch { calls, work, .. } = batch;
                 let number = number.unwrap_or_default();
-                let outstanding = Outstanding { calls, number, before, behind, started: false, work };
+                let outstanding = Outstanding { calls, hashes, number, before, behind, started: false, work };
                 locked(&self.queue).outstanding.push_back(outstanding);
                 Ok(())
             }
@@ -280,87 +282,11 @@ impl Rank {
         };
         let before = record()?;
         for call in &batch.calls {
+            let timeout = batch.timeout;
             // SAFETY: passed on from the caller.
-            unsafe { self.launch(stream, uses, call, batch.timeout) }?;
+            unsafe { Launching { rank: self, stream, uses, call, timeout }.launch() }?;
         }
         Ok(before.zip(record()?))
-    }
-
-    /// Launches the kernels of an operation.
-    ///
-    /// # Safety
-    /// As for [`Self::submit`].
-    unsafe fn launch(
-        &self,
-        stream: &Stream,
-        uses: &[BufferUse<'_>],
-        call: &Call,
-        timeout: Duration,
-    ) -> warpsmith_core::Result<()> {
-        // Without elements it is a barrier.
-        let element = call.reduction.map_or(ElementType::U32, |reduction| reduction.element);
-        let operator = call.reduction.map_or(Operator::Sum, |reduction| reduction.operator);
-        let factor = call.reduction.map_or([0; 8], |reduction| reduction.factor);
-        let Some(function) = self.kernels.all_reduce(element) else { return Ok(()) };
-        let (step, more) = match operator {
-            Operator::Sum => (Step::Add, 0),
-            Operator::Avg => (Step::Add, options::AVERAGE),
-            Operator::PreMulSum => (Step::Add, options::SCALED),
-            Operator::Prod => (Step::Multiply, 0),
-            Operator::Min => (Step::Less, 0),
-            Operator::Max => (Step::Greater, 0),
-        };
-        let (direct, hash) = (self.direct(call), self.hash_of(call));
-        let room = match &direct {
-            // A half has the results of one rank.
-            Some(_) => self.choice.half_bytes() * self.choice.world,
-            None => self.choice.half_bytes(),
-        };
-        let mut start = 0;
-        loop {
-            let bytes = (call.to.bytes - start).min(room);
-            let plan = self.choice.plan(bytes, direct.is_some());
-            let shot = if plan.is_two_shot { options::TWO_SHOT } else { 0 };
-            let (table, offset, is_direct) = match &direct {
-                Some((common, offset)) => (common.peers().0, (offset + start) as u64, options::DIRECT),
-                None => (0, 0, 0),
-            };
-            let meeting = Meeting {
-                direct: table,
-                direct_offset: offset,
-                timeout: u64::try_from(timeout.min(self.choice.longest()).as_nanos()).unwrap_or(u64::MAX),
-                hash,
-                options: step as u32 | more | shot | is_direct,
-                ..self.meeting
-            };
-            let args = RawArguments::new()
-                .pointer(DevicePtr(call.from.address).offset(start))
-                .pointer(DevicePtr(call.to.address).offset(start))
-                .value((bytes / element.bytes()) as u64);
-            let [a, b, c, d, e, f, g, h] = factor;
-            let args = match element.bytes() {
-                1 => args.value(a),
-                2 => args.value(u16::from_ne_bytes([a, b])),
-                4 => args.value(u32::from_ne_bytes([a, b, c, d])),
-                _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
-            };
-            let own = self.segment.as_slice().used(Access::Read).with_access(Access::Write);
-            let args = uses.iter().fold(args.value(meeting).used(own), |args, used| args.used(used.clone()));
-            let mut launch =
-                Launch::from(warpsmith_core::LaunchConfig::new([plan.blocks, 1, 1], [plan.threads, 1, 1], 0));
-            if self.choice.is_emulated {
-                // An emulated device runs the blocks of a plain launch one after the other, in any order.
-                launch = launch.cooperative();
-            }
-            // SAFETY: the arguments are the kernel's. The memory of the call is valid by the caller's promise, that of the
-            // meeting is kept by the segment. All ranks launch the same shape, or their hashes differ and none touches the
-            // other's data.
-            unsafe { function.launch_unchecked(stream, launch, &args) }?;
-            start += bytes;
-            if start >= call.to.bytes {
-                return Ok(());
-            }
-        }
     }
 
     fn not_run(&self, operation: &Fingerprint, reason: &dyn std::fmt::Display) -> Failure {
@@ -396,6 +322,7 @@ impl Rank {
                 return Ok(Standing::Busy { is_running: first.started });
             }
             if let Some(done) = queue.outstanding.pop_front() {
+                done.hashes.iter().for_each(|hash| queue.known.end(*hash));
                 self.ended_all(&done.calls, done.number, None);
                 done.work.end(Ok(()));
             }
@@ -413,16 +340,13 @@ impl Rank {
     pub fn failure_of(&self, verdict: Verdict) -> Failure {
         let operation = |hash: u32| {
             let queue = locked(&self.queue);
-            let with_hash = |call: &&Call| self.hash_of(call) == hash;
-            let first = queue.outstanding.iter().flat_map(|outstanding| &outstanding.calls).find(with_hash);
-            let known = queue.known.get(&hash);
-            let timeout = known.map_or(Duration::ZERO, |(_, timeout)| *timeout);
-            let in_graph = known.map(|(operation, _)| operation.clone());
-            let found = first.map(|call| call.fingerprint.clone()).or(in_graph);
-            (
-                found.unwrap_or_else(|| Fingerprint::new("operation", std::borrow::Cow::Borrowed(""), 0)),
-                timeout,
-            )
+            let outstanding = queue.outstanding.iter();
+            let mut calls =
+                outstanding.flat_map(|outstanding| outstanding.calls.iter().zip(&outstanding.hashes));
+            let first = calls.find(|(_, of_call)| **of_call == hash).map(|(call, _)| &call.fingerprint);
+            let (last, timeout) = queue.known.find(hash).unzip();
+            let unknown = || Fingerprint::new("operation", std::borrow::Cow::Borrowed(""), 0);
+            (first.or(last).cloned().unwrap_or_else(unknown), timeout.unwrap_or_default())
         };
         match verdict {
             Verdict::None | Verdict::Aborted => {

@@ -7,8 +7,10 @@ use crate::exchange::{Bytes, Message, Term, exchange};
 use crate::fingerprint::Fingerprint;
 use crate::mesh::{Lane, Mesh};
 
-/// Bytes of what a rank says at a time.
+/// Bytes of what a rank says at a time, with what is before its own.
 const SAID: usize = 512;
+/// The most bytes of its own.
+pub(super) const MOST_SAID: usize = SAID - 3;
 
 /// A call that all ranks make, on threads that may wait.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl Agreement<'_> {
             Ok(bytes) => (1, &bytes[..]),
             Err(reason) => (0, reason.as_bytes()),
         };
-        let len = bytes.len().min(SAID - 3);
+        let len = bytes.len().min(MOST_SAID);
         let mut said = vec![0; SAID];
         said[0] = is_there;
         said[1..3].copy_from_slice(&(len as u16).to_le_bytes());
@@ -47,7 +49,7 @@ impl Agreement<'_> {
             .map_err(|failure| self.mesh.error(Some((*self.operation).clone()), self.mesh.fail(failure)))?;
         let mut of_ranks = Vec::with_capacity(world);
         for (rank, said) in heard.chunks(SAID).enumerate() {
-            let len = usize::from(u16::from_le_bytes([said[1], said[2]])).min(SAID - 3);
+            let len = usize::from(u16::from_le_bytes([said[1], said[2]])).min(MOST_SAID);
             let bytes = &said[3..3 + len];
             if said[0] == 0 {
                 let reason = String::from_utf8_lossy(bytes).into_owned();

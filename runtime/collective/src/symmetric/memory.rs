@@ -93,23 +93,35 @@ impl PeerMemory {
     pub fn world(&self) -> usize {
         self.of_ranks.len()
     }
+
+    /// Bytes of each rank's memory.
+    pub fn bytes(&self) -> usize {
+        self.of_ranks[self.rank].bytes()
+    }
+}
+
+/// Fills memory with zeros.
+///
+/// # Safety
+/// It is valid, and nothing else uses it meanwhile.
+pub(super) unsafe fn clear(device: &Device, address: DevicePtr, bytes: usize) -> warpsmith_core::Result<()> {
+    // On a stream of its own: those of the communicator may wait for other ranks.
+    let stream = Stream::new(device)?;
+    // SAFETY: the caller's promise. The stream is waited for, and the context is used while the device is held.
+    unsafe {
+        let (driver, context) = device.driver();
+        stream.enqueue(&[], |handle| {
+            driver.memset(context, address, 0, bytes, handle).map_err(warpsmith_core::Error::from)
+        })?;
+    }
+    stream.synchronize()
 }
 
 impl Own {
     fn make(agreement: &Agreement<'_>, device: &Device, bytes: usize) -> Result<Self> {
         let memory = Arc::new(SharedMemory::allocate(device, bytes)?);
-        // On a stream of its own: those of the communicator may wait for other ranks.
-        let stream = Stream::new(device)?;
-        // SAFETY: the memory is this value's, and used by nothing else before the stream is waited for. The context is used while
-        // the device is held.
-        unsafe {
-            let (driver, context) = device.driver();
-            stream.enqueue(&[], |handle| {
-                let zeroed = driver.memset(context, memory.address(), 0, memory.bytes(), handle);
-                zeroed.map_err(warpsmith_core::Error::from)
-            })?;
-        }
-        stream.synchronize()?;
+        // SAFETY: the memory is this value's, and not used yet.
+        unsafe { clear(device, memory.address(), memory.bytes()) }?;
         let offer = Offer::new(&memory);
         #[cfg(target_os = "linux")]
         {

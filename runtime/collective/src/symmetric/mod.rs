@@ -4,6 +4,7 @@ mod agree;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod memory;
+mod pool;
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,6 +17,8 @@ use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Stream};
 
 pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
+use self::pool::Placed;
+pub(crate) use self::pool::Pool;
 use crate::error::Result;
 
 /// Bytes of a rank's signal pad, which lies before its elements.
@@ -33,11 +36,14 @@ const SIGNALS: usize = 4096;
 /// each other's memory by themselves: [`Communicator::barrier`](crate::Communicator::barrier) does, between kernels, and signals within
 /// them.
 ///
-/// `all_reduce` of one of these, or of a part of it, needs no copy with the Peer backend. All ranks then pass the same part of the
-/// same buffer, or all pass other memory.
+/// `all_reduce`, `reduce` and `reduce_scatter` of one of these, or of a part of it, need no copy with the Peer backend. All ranks
+/// then pass the same part of the same buffer, or all pass other memory.
 ///
 /// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
 /// no collective call and waits for nothing, whatever has become of the other ranks.
+///
+/// Small buffers share pages (2 MiB on GPUs). A part of a page that all ranks have dropped is used again by the next call, as long as
+/// another buffer lies in the page; with its last buffer the page is freed.
 pub struct SymmetricBuffer<T: DeviceCopy> {
     /// Its owner is the other one's value.
     buffer: DeviceBuffer<T>,
@@ -47,7 +53,7 @@ pub struct SymmetricBuffer<T: DeviceCopy> {
 /// What ranks have in common, as long as a rank's work may use it.
 #[derive(Debug)]
 pub(crate) struct Common {
-    memory: PeerMemory,
+    placed: Arc<Placed>,
     peers: DeviceBuffer<u64>,
     signals: DeviceBuffer<u64>,
     /// Bytes of a rank's elements.
@@ -64,7 +70,7 @@ static ALL: Mutex<Vec<Weak<Common>>> = Mutex::new(Vec::new());
 /// How long memory may take to be freed once no work uses it.
 const FREED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Waits for the device's work and until the memory of [`SymmetricBuffer`]s that the program has dropped is unmapped. Returns the bytes
+/// Waits for the device's work and until the memory of [`SymmetricBuffer`]s that the program has dropped is free. Returns the bytes
 /// that are not: of buffers that graphs use.
 ///
 /// Without it that happens too, in the background, when the last work that uses the memory is done.
@@ -108,7 +114,7 @@ pub fn ipc_collect(device: &Device) -> Result<usize> {
 impl Common {
     /// Where a range of memory begins among this rank's elements, in bytes; `None` if it is not within them.
     pub fn offset_of(&self, address: u64, bytes: usize) -> Option<usize> {
-        let start = usize::try_from(address.checked_sub(elements(self.memory.own()).0)?).ok()?;
+        let start = usize::try_from(address.checked_sub(elements(self.placed.own()).0)?).ok()?;
         (start.checked_add(bytes)? <= self.bytes).then_some(start)
     }
 
@@ -120,26 +126,34 @@ impl Common {
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// Of ranks that all call it.
-    pub(crate) fn meet(agreement: &Agreement<'_>, stream: &Stream, len: usize) -> Result<Self> {
+    pub(crate) fn meet(
+        agreement: &Agreement<'_>,
+        pool: &mut Pool,
+        stream: &Stream,
+        len: usize,
+    ) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(PAD_BYTES));
         let Some(bytes) = bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
             let error =
                 warpsmith_core::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
             return Err(error.into());
         };
-        let memory = PeerMemory::meet(agreement, stream.device(), bytes)?;
-        let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(memory.own()) };
-        let table = |of: fn(DevicePtr) -> DevicePtr| {
-            let addresses: Vec<u64> = (0..memory.world()).map(|rank| of(memory.address(rank)).0).collect();
+        let tables = |placed: &Placed| {
             // On a stream that waits for no rank.
             let setup = Stream::new(stream.device())?;
-            let table = DeviceBuffer::from_host(&setup, &addresses)?;
-            setup.synchronize().map(|()| table)
+            let table = |of: fn(DevicePtr) -> DevicePtr| {
+                let addresses: Vec<u64> =
+                    (0..placed.world()).map(|rank| of(placed.address(rank)).0).collect();
+                DeviceBuffer::from_host(&setup, &addresses)
+            };
+            let tables = (table(elements)?, table(|memory| memory)?);
+            setup.synchronize().map(|()| tables)
         };
-        let (peers, signals) = (table(elements)?, table(|memory| memory)?);
+        let (placed, (peers, signals)) = pool.place(agreement, stream.device(), bytes, tables)?;
+        let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(placed.own()) };
         let (bytes, number) = (len * size_of::<T>(), agreement.operation.sequence);
         let (device, is_dropped) = (stream.device().clone(), AtomicBool::new(false));
-        let common = Arc::new(Common { memory, peers, signals, bytes, number, device, is_dropped });
+        let common = Arc::new(Common { placed, peers, signals, bytes, number, device, is_dropped });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|common| common.strong_count() > 0);
         all.push(Arc::downgrade(&common));
@@ -159,7 +173,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// If there is no such rank.
     pub fn peer_ptr(&self, rank: usize) -> DevicePtr {
-        elements(self.common.memory.address(rank))
+        elements(self.common.placed.address(rank))
     }
 
     /// The addresses of the elements of all ranks, in their order, for kernels of this rank. Work that uses them also names the
@@ -173,7 +187,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Panics
     /// If there is no such rank.
     pub fn signal_ptr(&self, rank: usize) -> DevicePtr {
-        self.common.memory.address(rank)
+        self.common.placed.address(rank)
     }
 
     /// The addresses of the signal pads of all ranks, as [`Self::peers`].
@@ -242,7 +256,7 @@ impl<'a, T: DeviceCopy> From<&'a mut SymmetricBuffer<T>> for DeviceSliceMut<'a, 
 
 impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.memory.world(), self.buffer)
+        write!(f, "SymmetricBuffer({} ranks, {:?})", self.common.placed.world(), self.buffer)
     }
 }
 

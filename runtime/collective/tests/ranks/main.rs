@@ -4,6 +4,7 @@
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
+mod buckets;
 mod failures;
 mod graphs;
 mod groups;
@@ -15,12 +16,14 @@ mod nccl_on_gpus;
 mod nccl_work;
 mod operations;
 mod peer;
+mod peer_exchange;
 #[cfg(target_os = "linux")]
 mod peer_on_gpu;
 #[cfg(target_os = "linux")]
 mod peer_on_gpus;
 #[cfg(target_os = "linux")]
 mod peer_processes;
+mod pool;
 #[cfg(unix)]
 mod processes;
 mod sequences;

@@ -153,14 +153,6 @@ fn symmetric_buffers_are_reduced_where_they_are() {
     }
 }
 
-#[test]
-fn other_operations_are_done_by_host() {
-    on_ranks(3, &peer(), |mut ranks| {
-        nccl_work::work(&mut ranks);
-        ranks.finish().expect("the end in common");
-    });
-}
-
 /// A graph with sums in one shot and in two, launched many times, with calls between.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());

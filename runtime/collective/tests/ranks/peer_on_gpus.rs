@@ -11,7 +11,9 @@ use crate::nccl_work::{a_rank_is_killed, gpu, streams, work};
 use crate::peer::{
     LENGTHS, a_rank_is_missing, compare_all_types, compare_on, peer, reduced, replays, symmetric_sums,
 };
+use crate::peer_exchange::{self, compare_on as compare_exchanges, exchanged, symmetric_parts};
 use crate::peer_processes::bits_of;
+use crate::pool;
 use crate::processes::{Rank, digest, processes};
 use crate::support::{on_ranks, on_streams, timeout};
 
@@ -39,6 +41,53 @@ fn symmetric_buffers_are_reduced_where_they_are() {
 
 #[test]
 #[ignore = "needs two GPUs"]
+fn all_operations_have_the_bits_of_host() {
+    compare_exchanges(&streams(world()), &peer(), &[0, 1, 3, 257, 1024, 33_001, 2_200_001]);
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn all_operations_of_processes_have_the_bits_of_host() {
+    let lengths = [3, 1024, 33_001];
+    let digest_of = |ranks: &mut Communicator| digest(&bits_of(exchanged(ranks, &lengths)));
+    if let Some(this) = Rank::this() {
+        let mut ranks = init(&this, &peer());
+        println!("{}", digest_of(&mut ranks));
+        return ranks.finish().expect("the end in common");
+    }
+    let by_host = on_ranks(world(), &timeout(60_000), |mut ranks| digest_of(&mut ranks));
+    for (text, expected) in processes(this_test!(), world(), None).iter().zip(&by_host) {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn symmetric_buffers_are_reduced_to_parts() {
+    for len in [4000, 3001, 2_000_000] {
+        let by_host = on_ranks(world(), &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
+        let by_peer = on_streams(&streams(world()), &peer(), |mut ranks| symmetric_parts(&mut ranks, len));
+        assert!(by_peer == by_host, "{len} elements");
+    }
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn small_symmetric_buffers_of_threads_share_pages() {
+    on_streams(&streams(world()), &peer(), pool::sums);
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
+fn small_symmetric_buffers_of_processes_share_pages() {
+    if let Some(this) = Rank::this() {
+        return pool::sums(init(&this, &peer()));
+    }
+    processes(this_test!(), world(), None);
+}
+
+#[test]
+#[ignore = "needs two GPUs"]
 fn processes_have_the_bits_of_host() {
     if let Some(this) = Rank::this() {
         let mut ranks = init(&this, &peer());
@@ -57,13 +106,15 @@ fn processes_have_the_bits_of_host() {
 #[ignore = "needs two GPUs"]
 fn captured_operations_of_threads_run_at_each_launch() {
     on_streams(&streams(world()), &peer(), |ranks| replays(ranks, 100_000));
+    on_streams(&streams(world()), &peer(), |ranks| peer_exchange::replays(ranks, 10_000));
 }
 
 #[test]
 #[ignore = "needs two GPUs"]
 fn captured_operations_of_processes_run_at_each_launch() {
     if let Some(this) = Rank::this() {
-        return replays(init(&this, &peer()), 10_000);
+        replays(init(&this, &peer()), 10_000);
+        return peer_exchange::replays(init(&this, &peer()), 10_000);
     }
     processes(this_test!(), world(), None);
 }

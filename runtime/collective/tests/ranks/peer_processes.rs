@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use warpsmith_collective::{Failure, ReduceOp};
+use warpsmith_collective::{Communicator, Failure, ReduceOp};
 use warpsmith_runtime::event::SharedEvent;
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -12,6 +12,8 @@ use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use crate::alone::this_test;
 use crate::lives::{entries, settle};
 use crate::peer::{LENGTHS, peer, reduced};
+use crate::peer_exchange::exchanged;
+use crate::pool::any_order;
 use crate::processes::{Rank, digest, processes};
 use crate::support::{LONG, failure, on_ranks, streams, timeout};
 
@@ -31,6 +33,29 @@ fn processes_have_the_bits_of_threads_by_host() {
     for text in processes(this_test!(), 3, None) {
         assert!(text.contains(&by_host[0]), "{} is not in\n{text}", by_host[0]);
     }
+}
+
+#[test]
+fn all_operations_of_processes_have_the_bits_of_host() {
+    let lengths = [3, 1024, 9001];
+    let digest_of = |ranks: &mut Communicator| digest(&bits_of(exchanged(ranks, &lengths)));
+    if let Some(this) = Rank::this() {
+        let mut ranks = this.init(&peer()).expect("ranks meet");
+        println!("{}", digest_of(&mut ranks));
+        return ranks.finish().expect("the end in common");
+    }
+    let by_host = on_ranks(3, &timeout(60_000), |mut ranks| digest_of(&mut ranks));
+    for (text, expected) in processes(this_test!(), 3, None).iter().zip(&by_host) {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+}
+
+#[test]
+fn processes_divide_pages_alike() {
+    if let Some(this) = Rank::this() {
+        return any_order(this.init(&timeout(60_000)).expect("ranks meet"), 5);
+    }
+    processes(this_test!(), 3, None);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn read(stream: &warpsmith_runtime::Stream, from: DevicePtr, len: usize) -> Vec<
 
 /// Waits for what happens in the background.
 #[track_caller]
-fn await_that(mut is_so: impl FnMut() -> bool) {
+pub fn await_that(mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !is_so() {
         assert!(Instant::now() < end, "the memory stays");

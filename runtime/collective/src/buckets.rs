@@ -1,0 +1,153 @@
+//! [`Buckets`]: gradients that lie together, so that few operations reduce many of them.
+
+use std::ops::Range;
+
+use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_core::{DeviceBuffer, Stream};
+
+use crate::communicator::Communicator;
+use crate::element::{Element, ReduceOp};
+use crate::error::{Error, Result};
+
+/// Gradients begin at multiples of this, in bytes.
+const ALIGNMENT: usize = 256;
+
+/// Gradients of a model in a few buffers, the buckets, each of which is averaged over the ranks as soon as all of its gradients are
+/// computed, while the backward pass goes on: as PyTorch's `DistributedDataParallel` does.
+///
+/// The gradients are views of the buckets: kernels write them in place, with [`Self::gradient_mut`]. The last gradient is in the first
+/// bucket, as a backward pass computes it first. Buckets are reduced in their order, on the communicator's stream, so all ranks call
+/// the same operations whatever order they compute in. Work that uses a gradient after that waits by itself.
+///
+/// ```
+/// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
+/// use warpsmith_core::{Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_collective::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let mut ranks = Communicator::init_all(&[stream.clone()], &CommunicatorOptions::new())?.remove(0);
+/// // Of a layer's weights and bias.
+/// let mut gradients = Buckets::<f32>::new(&stream, &[1000, 10], 25 << 20)?;
+/// for step in 0..3 {
+///     for gradient in [1, 0] {
+///         let values = vec![step as f32; gradients.len_of(gradient)];
+///         gradients.gradient_mut(gradient).copy_from_host(&values)?;
+///         gradients.ready(&mut ranks, gradient)?;
+///     }
+///     assert_eq!(gradients.gradient(0).to_host()?, [step as f32; 1000]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Buckets<T: Element> {
+    /// In the order in which they are reduced.
+    buckets: Vec<Bucket<T>>,
+    /// Of each gradient.
+    places: Vec<Place>,
+    /// The bucket that is reduced next.
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Bucket<T: Element> {
+    elements: DeviceBuffer<T>,
+    gradients: usize,
+    /// Those that are not computed yet.
+    missing: usize,
+}
+
+#[derive(Debug)]
+struct Place {
+    bucket: usize,
+    range: Range<usize>,
+    is_ready: bool,
+}
+
+impl<T: Element> Buckets<T> {
+    /// Zeros for gradients of these lengths, in the order of the layers, in buckets of `bucket_bytes`. A gradient that is larger has
+    /// one of its own.
+    ///
+    /// # Errors
+    /// [`Error::Runtime`]: out of memory.
+    pub fn new(stream: &Stream, lens: &[usize], bucket_bytes: usize) -> Result<Self> {
+        let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
+        let mut places: Vec<Place> = Vec::with_capacity(lens.len());
+        // Elements and gradients of each bucket.
+        let mut sizes: Vec<(usize, usize)> = Vec::new();
+        for &len in lens.iter().rev() {
+            let start = sizes.last().map_or(0, |(elements, _)| elements.next_multiple_of(alignment));
+            let end = start.checked_add(len).filter(|end| !sizes.is_empty() && *end <= room);
+            let range = end.map_or(0..len, |end| start..end);
+            match (end, sizes.last_mut()) {
+                (Some(end), Some((elements, gradients))) => {
+                    *elements = end;
+                    *gradients += 1;
+                }
+                _ => sizes.push((len, 1)),
+            }
+            places.push(Place { bucket: sizes.len() - 1, range, is_ready: false });
+        }
+        places.reverse();
+        let bucket = |(elements, gradients): (usize, usize)| {
+            let elements = DeviceBuffer::zeros(stream, elements)?;
+            Ok(Bucket { elements, gradients, missing: gradients })
+        };
+        let buckets = sizes.into_iter().map(bucket).collect::<warpsmith_core::Result<_>>()?;
+        Ok(Self { buckets, places, next: 0 })
+    }
+
+    /// The number of buckets.
+    pub fn bucket_count(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// The elements of a gradient.
+    ///
+    /// # Panics
+    /// If there is no such gradient; the methods below likewise.
+    #[track_caller]
+    pub fn len_of(&self, gradient: usize) -> usize {
+        self.places[gradient].range.len()
+    }
+
+    /// A gradient: the mean over the ranks once its bucket was reduced.
+    #[track_caller]
+    pub fn gradient(&self, gradient: usize) -> DeviceSlice<'_, T> {
+        let Place { bucket, range, .. } = &self.places[gradient];
+        self.buckets[*bucket].elements.slice(range.clone())
+    }
+
+    /// A gradient, for the work that computes it.
+    #[track_caller]
+    pub fn gradient_mut(&mut self, gradient: usize) -> DeviceSliceMut<'_, T> {
+        let Place { bucket, range, .. } = &self.places[gradient];
+        self.buckets[*bucket].elements.slice_mut(range.clone())
+    }
+
+    /// Says that the work which computes a gradient was enqueued. With the last of a bucket, and once all buckets before have been,
+    /// the bucket is averaged. With the last of all the next step begins, in which each is computed again.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a gradient that was ready in this step; as [`Communicator::all_reduce`].
+    #[track_caller]
+    pub fn ready(&mut self, ranks: &mut Communicator, gradient: usize) -> Result<()> {
+        let place = &mut self.places[gradient];
+        if std::mem::replace(&mut place.is_ready, true) {
+            let reason = format!("gradient {gradient} was ready before in this step");
+            return Err(Error::Argument { operation: "Buckets::ready", rank: ranks.rank(), reason });
+        }
+        self.buckets[place.bucket].missing -= 1;
+        while let Some(bucket) = self.buckets.get_mut(self.next).filter(|bucket| bucket.missing == 0) {
+            // Its failure is that of the communicator, which the next call reports.
+            drop(ranks.all_reduce_in_place(&mut bucket.elements, ReduceOp::Avg)?);
+            self.next += 1;
+        }
+        if self.next == self.buckets.len() {
+            self.next = 0;
+            self.buckets.iter_mut().for_each(|bucket| bucket.missing = bucket.gradients);
+            self.places.iter_mut().for_each(|place| place.is_ready = false);
+        }
+        Ok(())
+    }
+}

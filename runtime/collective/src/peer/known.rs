@@ -1,0 +1,78 @@
+//! [`Known`]: operations by the hashes that kernels name when they fail.
+//!
+//! Guarantees: an operation is known from before its kernels are launched until it has ended, one in a graph for good. Those that have
+//! ended take no memory.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+
+/// The last operation of a hash.
+#[derive(Debug)]
+struct Last {
+    operation: Fingerprint,
+    timeout: Duration,
+    /// Those that have not ended.
+    outstanding: usize,
+    is_in_graph: bool,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(super) struct Known(HashMap<u32, Last>);
+
+impl Known {
+    pub fn begin(&mut self, hash: u32, operation: &Fingerprint, timeout: Duration, is_captured: bool) {
+        let operation = operation.clone();
+        let before = self.0.remove(&hash);
+        let (outstanding, is_in_graph) =
+            before.map_or((0, false), |last| (last.outstanding, last.is_in_graph));
+        let outstanding = outstanding + usize::from(!is_captured);
+        let is_in_graph = is_in_graph || is_captured;
+        self.0.insert(hash, Last { operation, timeout, outstanding, is_in_graph });
+    }
+
+    /// One of this hash that was not captured has ended.
+    pub fn end(&mut self, hash: u32) {
+        let Some(last) = self.0.get_mut(&hash) else { return };
+        last.outstanding = last.outstanding.saturating_sub(1);
+        if last.outstanding == 0 && !last.is_in_graph {
+            self.0.remove(&hash);
+        }
+    }
+
+    /// The last of this hash, and its time.
+    pub fn find(&self, hash: u32) -> Option<(&Fingerprint, Duration)> {
+        self.0.get(&hash).map(|last| (&last.operation, last.timeout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_operations_are_forgotten() {
+        let (mut known, operation) = (Known::default(), Fingerprint::init());
+        for hash in 1..=1000 {
+            known.begin(hash, &operation, Duration::ZERO, false);
+            known.begin(hash, &operation, Duration::from_secs(1), false);
+            known.end(hash);
+            assert_eq!(known.find(hash), Some((&operation, Duration::from_secs(1))));
+            known.end(hash);
+            known.end(hash);
+            assert_eq!(known.find(hash), None);
+        }
+        assert!(known.0.is_empty());
+    }
+
+    #[test]
+    fn operations_of_graphs_are_kept() {
+        let (mut known, operation) = (Known::default(), Fingerprint::init());
+        known.begin(1, &operation, Duration::ZERO, true);
+        known.begin(1, &operation, Duration::ZERO, false);
+        known.end(1);
+        assert!(known.find(1).is_some());
+    }
+}

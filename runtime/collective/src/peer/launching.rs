@@ -1,0 +1,189 @@
+//! [`Launching`]: an operation as launches of kernels, each of what a half of a segment has room for.
+
+use std::time::Duration;
+
+use warpsmith_collective_kernels::exchange::Blocks;
+use warpsmith_collective_kernels::meeting::Meeting;
+use warpsmith_collective_kernels::number::Step;
+use warpsmith_collective_kernels::reduce::options;
+use warpsmith_core::launch::{Function, Launch, RawArguments};
+use warpsmith_core::seam::{Access, BufferUse};
+use warpsmith_core::{DevicePtr, LaunchConfig, Result, Stream};
+
+use super::choice::Shape;
+use super::rank::Rank;
+use crate::backend::{Call, Kind};
+use crate::element::{Operator, Reduction};
+
+/// See the [module's documentation](self).
+pub(super) struct Launching<'a> {
+    pub rank: &'a Rank,
+    pub stream: &'a Stream,
+    pub uses: &'a [BufferUse<'a>],
+    pub call: &'a Call,
+    /// How long its kernels wait.
+    pub timeout: Duration,
+}
+
+/// Ranges of at most `room` bytes of as many as there are, of which there is one at least: where each begins, and its bytes.
+fn parts(bytes: usize, room: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..bytes.max(1)).step_by(room).map(move |start| (start, room.min(bytes - start)))
+}
+
+impl Launching<'_> {
+    /// Launches the kernels of the operation.
+    ///
+    /// # Safety
+    /// As for [`Backend::enqueue`](crate::backend::Backend::enqueue).
+    pub unsafe fn launch(self) -> Result<()> {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.call.reduction {
+                Some(reduction) => self.reduce(reduction),
+                None => self.exchange(),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Self::launch`].
+    unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
+        let Reduction { element, operator, factor } = reduction;
+        let Some(function) = self.rank.kernels.reduce(element) else { return Ok(()) };
+        let (step, more) = match operator {
+            Operator::Sum => (Step::Add, 0),
+            Operator::Avg => (Step::Add, options::AVERAGE),
+            Operator::PreMulSum => (Step::Add, options::SCALED),
+            Operator::Prod => (Step::Multiply, 0),
+            Operator::Min => (Step::Less, 0),
+            Operator::Max => (Step::Greater, 0),
+        };
+        let choice = &self.rank.choice;
+        let (world, half) = (choice.world, choice.half_bytes());
+        let direct = self.rank.direct(self.call);
+        let is_scatter = self.call.kind == Kind::ReduceScatter;
+        let is_silent = matches!(self.call.kind, Kind::Reduce { root } if root != self.rank.mesh.rank());
+        let total = self.call.counted_bytes(world);
+        let room = match (is_scatter, &direct) {
+            (false, None) => half,
+            // A half has the results of one rank.
+            (false, Some(_)) => half * world,
+            (true, None) => (half / world) & !15,
+            (true, Some(_)) => total.max(1),
+        };
+        for (start, bytes) in parts(total, room) {
+            let is_two_shot = !is_scatter && (direct.is_some() || choice.is_two_shot(bytes));
+            let shape = choice.shape(if is_two_shot { bytes.div_ceil(world) } else { bytes });
+            let with = |is_so, option| if is_so { option } else { 0 };
+            let (table, offset) = match &direct {
+                Some((common, offset)) => (common.peers().0, (offset + start) as u64),
+                None => (0, 0),
+            };
+            let meeting = Meeting {
+                direct: table,
+                direct_offset: offset,
+                options: step as u32
+                    | more
+                    | with(is_two_shot, options::TWO_SHOT)
+                    | with(direct.is_some(), options::DIRECT)
+                    | with(is_scatter, options::SCATTER)
+                    | with(is_silent, options::SILENT),
+                ..self.rank.meeting
+            };
+            let args = RawArguments::new()
+                .pointer(DevicePtr(self.call.from.address).offset(start))
+                .pointer(DevicePtr(self.call.to.address).offset(start))
+                .value((bytes / element.bytes()) as u64)
+                .value((total / element.bytes()) as u64);
+            let [a, b, c, d, e, f, g, h] = factor;
+            let args = match element.bytes() {
+                1 => args.value(a),
+                2 => args.value(u16::from_ne_bytes([a, b])),
+                4 => args.value(u32::from_ne_bytes([a, b, c, d])),
+                _ => args.value(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+            };
+            // SAFETY: the arguments are the kernel's; passed on from the caller.
+            unsafe { self.launch_kernel(function, shape, args, meeting) }?;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Self::launch`].
+    unsafe fn exchange(&self) -> Result<()> {
+        let (rank, world) = (self.rank.mesh.rank() as u32, self.rank.choice.world as u32);
+        let (from, to) = (self.call.from.address, self.call.to.address);
+        let is_root = |root: usize| root == rank as usize;
+        // Where the blocks that it gives are; how many; from which ranks it takes how many; which of theirs.
+        let (from, given, first, taken, block) = match self.call.kind {
+            Kind::AllGather => (from, 1, 0, world, 0),
+            Kind::Gather { root } => (from, 1, 0, if is_root(root) { world } else { 0 }, 0),
+            Kind::Broadcast { root } => (to, is_root(root).into(), root as u32, (!is_root(root)).into(), 0),
+            Kind::Scatter { root } => (from, if is_root(root) { world } else { 0 }, root as u32, 1, rank),
+            Kind::AllToAll => (from, world, 0, world, rank),
+            // A barrier. The rest has a reduction, or is another backend's.
+            _ => (from, 0, 0, 0, 0),
+        };
+        let total = self.call.counted_bytes(self.rank.choice.world);
+        // What one rank gives at most: its own differs, its kernel's shape must not.
+        let in_half = match self.call.kind {
+            Kind::Scatter { .. } | Kind::AllToAll => self.rank.choice.world,
+            _ => 1,
+        };
+        let (function, bytes_of) = self.rank.kernels.exchange((from | to) as usize | total);
+        for (start, bytes) in parts(total, (self.rank.choice.half_bytes() / in_half) & !15) {
+            let blocks = Blocks { stride: (total / bytes_of) as u64, given, first, taken, block };
+            let args = RawArguments::new()
+                .pointer(DevicePtr(from).offset(start))
+                .pointer(DevicePtr(to).offset(start))
+                .value((bytes / bytes_of) as u64)
+                .value(blocks);
+            let shape = self.rank.choice.shape(bytes);
+            // SAFETY: the arguments are the kernel's; passed on from the caller.
+            unsafe { self.launch_kernel(function, shape, args, self.rank.meeting) }?;
+        }
+        Ok(())
+    }
+
+    /// Launches a kernel whose last parameter is the meeting.
+    ///
+    /// # Safety
+    /// As for [`Self::launch`]; the arguments before the meeting are the kernel's.
+    unsafe fn launch_kernel(
+        &self,
+        function: &Function,
+        shape: Shape,
+        args: RawArguments<'_>,
+        meeting: Meeting,
+    ) -> Result<()> {
+        let longest = self.timeout.min(self.rank.choice.longest());
+        let meeting = Meeting {
+            timeout: u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
+            hash: self.rank.hash_of(self.call),
+            ..meeting
+        };
+        let own = self.rank.segment.as_slice().used(Access::Read).with_access(Access::Write);
+        let args = args.value(meeting).used(own);
+        let args = self.uses.iter().fold(args, |args, used| args.used(used.clone()));
+        let mut launch = Launch::from(LaunchConfig::new([shape.blocks, 1, 1], [shape.threads, 1, 1], 0));
+        if self.rank.choice.is_emulated {
+            // An emulated device runs the blocks of a plain launch one after the other, in any order.
+            launch = launch.cooperative();
+        }
+        // SAFETY: the arguments are the kernel's, by the caller's promise. The memory of the call is valid, likewise; that of the
+        // meeting is kept by the segment. All ranks launch the same shape, or their hashes differ and none touches the other's data.
+        unsafe { function.launch_unchecked(self.stream, launch, &args) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn parts_are_all_bytes_and_one_at_least() {
+        assert_eq!(parts(0, 16).collect::<Vec<_>>(), [(0, 0)]);
+        assert_eq!(parts(16, 16).collect::<Vec<_>>(), [(0, 16)]);
+        assert_eq!(parts(33, 16).collect::<Vec<_>>(), [(0, 16), (16, 16), (32, 1)]);
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Pool`]: small parts of memory that ranks have in common, several in a page.
+//!
+//! Guarantees: all ranks divide their memory alike, so a part begins at the same offset on each. A part is used again when no
+//! rank uses it any more: in the calls that all ranks make they tell each other which of the parts they have dropped. The pool
+//! itself keeps no memory: it is freed with its last part, whatever has become of the other ranks.
+
+use std::sync::{Arc, Weak};
+
+use warpsmith_core::{Device, DevicePtr};
+
+use super::agree::{Agreement, MOST_SAID};
+use super::memory::{PeerMemory, clear};
+use crate::error::Result;
+
+/// Parts begin at multiples of this.
+const ALIGNMENT: usize = 512;
+
+/// A part of the memory of each rank, at the same offset. The last value gives it back.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    memory: Arc<PeerMemory>,
+    start: usize,
+}
+
+impl Placed {
+    /// Where a rank's part lies for this rank.
+    pub fn address(&self, rank: usize) -> DevicePtr {
+        self.memory.address(rank).offset(self.start)
+    }
+
+    /// This rank's address.
+    pub fn own(&self) -> DevicePtr {
+        self.memory.own().offset(self.start)
+    }
+
+    pub fn world(&self) -> usize {
+        self.memory.world()
+    }
+}
+
+/// A part that a rank may still use.
+#[derive(Debug)]
+struct Part {
+    start: usize,
+    bytes: usize,
+    /// Whether this rank does.
+    placed: Weak<Placed>,
+}
+
+/// Memory that is divided.
+#[derive(Debug)]
+struct Region {
+    memory: Weak<PeerMemory>,
+    bytes: usize,
+    /// In the order of their places.
+    parts: Vec<Part>,
+}
+
+impl Region {
+    /// The first place with room, and its index among the parts.
+    fn room(&self, bytes: usize) -> Option<(usize, usize)> {
+        let mut start = 0;
+        for (index, part) in self.parts.iter().enumerate() {
+            if part.start - start >= bytes {
+                return Some((index, start));
+            }
+            start = part.start + part.bytes;
+        }
+        (self.bytes - start >= bytes).then_some((self.parts.len(), start))
+    }
+}
+
+/// See the [module's documentation](self). It is the same on all ranks, but for what a rank has dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Vec<Region>);
+
+impl Pool {
+    /// Makes a part of `bytes` on each rank, filled with zeros, and something that this rank needs with it. All ranks call it.
+    ///
+    /// # Errors
+    /// As [`Agreement::share`]: of the first rank for which something went wrong. Then there is no part, on all ranks.
+    pub fn place<R>(
+        &mut self,
+        agreement: &Agreement<'_>,
+        device: &Device,
+        bytes: usize,
+        make: impl FnOnce(&Placed) -> warpsmith_core::Result<R>,
+    ) -> Result<(Arc<Placed>, R)> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let known = self.known();
+        // What this rank says that it has stays until the part is made.
+        let here: Vec<_> = self.0[..known].iter().map(|region| region.memory.upgrade()).collect();
+        let known = self.forget(known, &agreement.share(Ok(self.said(&here)))?);
+        let found = self.0[..known].iter_mut().find_map(|region| {
+            let room = region.room(bytes)?;
+            Some((region.memory.upgrade()?, region, room))
+        });
+        let is_new = found.is_none();
+        let (memory, region, (index, start)) = match found {
+            Some(found) => found,
+            None => {
+                let memory = Arc::new(PeerMemory::meet(agreement, device, bytes)?);
+                let (held, bytes) = (Arc::downgrade(&memory), memory.bytes());
+                self.0.push(Region { memory: held, bytes, parts: Vec::new() });
+                (memory, self.0.last_mut().expect("it was just added"), (0, 0))
+            }
+        };
+        let placed = Arc::new(Placed { memory, start });
+        region.parts.insert(index, Part { start, bytes, placed: Arc::downgrade(&placed) });
+        let cleared = match is_new {
+            true => Ok(()),
+            // SAFETY: all ranks have dropped what was there, and none knows yet of what will be.
+            false => unsafe { clear(device, placed.own(), bytes) },
+        };
+        let made = cleared.and_then(|()| make(&placed));
+        // If this fails, all ranks drop the part.
+        agreement.share(made.as_ref().map(|_| Vec::new()).map_err(ToString::to_string))?;
+        Ok((placed, made?))
+    }
+
+    /// The number of regions, from the first on, of which a rank can say in one message what it has dropped.
+    fn known(&self) -> usize {
+        let mut bits = 8 * MOST_SAID;
+        let fits = |region: &&Region| match bits.checked_sub(1 + region.parts.len()) {
+            Some(left) => {
+                bits = left;
+                true
+            }
+            None => false,
+        };
+        self.0.iter().take_while(fits).count()
+    }
+
+    /// For each of these regions a bit that this rank has dropped it, and one for each of its parts.
+    fn said(&self, here: &[Option<Arc<PeerMemory>>]) -> Vec<u8> {
+        let dropped = self.0.iter().zip(here).flat_map(|(region, memory)| {
+            let parts = region.parts.iter().map(|part| part.placed.strong_count() == 0);
+            std::iter::once(memory.is_none()).chain(parts)
+        });
+        let mut said = vec![0; MOST_SAID];
+        for (bit, is_dropped) in dropped.enumerate() {
+            said[bit / 8] |= u8::from(is_dropped) << (bit % 8);
+        }
+        said
+    }
+
+    /// Forgets what is not used again: regions that a rank has dropped, and parts that all have. Returns how many regions are left
+    /// of those that the ranks have said something of.
+    fn forget(&mut self, known: usize, of_ranks: &[Vec<u8>]) -> usize {
+        let mut bit = 0;
+        let mut dropped_by = || {
+            let is_set = |said: &&Vec<u8>| said.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
+            let ranks = of_ranks.iter().filter(is_set).count();
+            bit += 1;
+            ranks
+        };
+        let unknown = self.0.split_off(known);
+        self.0.retain_mut(|region| {
+            let is_there = dropped_by() == 0;
+            region.parts.retain(|_| dropped_by() < of_ranks.len());
+            is_there
+        });
+        let left = self.0.len();
+        self.0.extend(unknown);
+        left
+    }
+}
