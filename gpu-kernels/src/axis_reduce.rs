@@ -116,7 +116,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     let vectors = width / N;
     // The slots of a row, a power of two, and the rows of a round.
     let of_row =
-        if vectors <= team.size { 0 } else { (vectors - 1 >> team.size.trailing_zeros()).ilog2() + 1 };
+        if vectors <= team.size { 0 } else { ((vectors - 1) >> team.size.trailing_zeros()).ilog2() + 1 };
     let rows = SLOTS >> of_row;
     let place = |first: usize, slot: usize| {
         let (row, item) = (slot >> of_row, slot & ((1 << of_row) - 1));
@@ -484,11 +484,11 @@ macro_rules! reductions {
 
 reductions! {
     "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
-        [f32, f64, f16, bf16, i32, u32, u64], 4, |total, _count| total;
+        [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "mean": mean_rows, mean_columns: Summable, Sum => <T as Summable>::Wide, [1],
-        [f32, f64, f16, bf16], 4, |total, count| (total.cast::<f64>() / count as f64).cast();
+        [f32, f64, f16, bf16], 3, |total, count| (total.cast::<f64>() / count as f64).cast();
     "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
-        [f32, f64, f16, bf16, i32, u32, u64], 4, |total, _count| total;
+        [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 4, |least, _count| T::from_acc(least);
     "greatest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],

@@ -157,8 +157,8 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     type Acc<T> = <T as Scalar>::Accumulator;
     let mut part = start.again();
     let mut sums = [Acc::<T>::ZERO; N];
-    // SAFETY: by this function's contract.
     let load = |part: &Part<N>, row: *const T| -> [[Acc<T>; N]; V] {
+        // SAFETY: by this function's contract.
         widened(unsafe { part.load::<T, V>(row, T::ZERO) })
     };
     let (mut outputs, mut gradients);
