@@ -17,7 +17,8 @@ use gpu_std::{shared_array, thread, warp};
 
 use crate::folds::{First, Fold, Greatest, Least, Max, Min, Product, Sum};
 use crate::reduce::Summable;
-use crate::teams::{Cut, Team, aligned, divided, each, lanes, load, stream, with_lanes};
+use crate::teams::{Cut, Team, aligned, divided, each, lanes, lanewise, load, stream, with_lanes};
+use crate::tile::load_or;
 
 /// Results that blocks can share in one launch.
 pub const COUNTERS: usize = 4096;
@@ -30,10 +31,10 @@ pub const fn workspace_bytes(partials: usize) -> usize {
     4 * COUNTERS + 16 * partials
 }
 
-/// Vectors that a thread loads at once.
+/// Vectors that a thread loads at once, of columns.
 const ITEMS: usize = 4;
-/// Rows that lanes load at once.
-const ROWS: usize = 4;
+/// Vectors that a thread loads at once, of rows.
+pub const SLOTS: usize = 4;
 
 /// The counter of a result, and the partial results.
 ///
@@ -74,19 +75,19 @@ pub(crate) fn is_last(finished: &Atomic<u32, Device>, parts: u32) -> bool {
 ///
 /// `row` is valid for `len` elements.
 #[inline(always)]
-unsafe fn fold_row<T: Copy, R: Fold<T>, const N: usize>(
+unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
     row: *const T,
     len: usize,
     part: (usize, usize),
 ) -> R::Partial {
     let cut = Cut::new::<T, N>(row, len, true);
     let mut partials = ([R::identity(); N], R::identity());
-    stream::<_, [T; N], T, ITEMS, N>(
+    stream::<_, [T; N], T, SLOTS, N>(
         &cut,
         part,
         &mut partials,
-        // SAFETY: `stream` passes places of whole vectors, and single elements, within the row.
-        |place| unsafe { load(row.add(place)) },
+        // SAFETY: `stream` passes places of whole vectors that are there, and single elements, within the row.
+        |place, is_there| unsafe { load_or::<T, N, false>(row.wrapping_add(place), is_there, [T::ZERO; N]) },
         |(lanes, _), place, vector| {
             each::<N>(|lane| lanes[lane] = R::fold(lanes[lane], vector[lane], place + lane));
         },
@@ -99,55 +100,60 @@ unsafe fn fold_row<T: Copy, R: Fold<T>, const N: usize>(
     total
 }
 
-/// Rows of lanes, [`ROWS`] of them at once, of each `PER` vectors at most. Every thread of a team calls it.
+/// Rows of at most [`SLOTS`] vectors a lane, several at once, so that each lane loads as many vectors at once. Every thread of a
+/// team calls it.
 ///
 /// # Safety
 ///
 /// `write` may be called once with each row. Rows have whole, aligned vectors.
 #[inline(always)]
-unsafe fn short_rows<T: Scalar, R: Fold<T>, const PER: usize, const N: usize>(
+unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     x: *const T,
     [width, height, pitch]: [usize; 3],
     team: &Team,
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
+    // The slots of a row, a power of two, and the rows of a round.
+    let of_row =
+        if vectors <= team.size { 0 } else { ((vectors - 1) >> team.size.trailing_zeros()).ilog2() + 1 };
+    let rows = SLOTS >> of_row;
+    let place = |first: usize, slot: usize| {
+        let (row, item) = (slot >> of_row, slot & ((1 << of_row) - 1));
+        let (row, vector) = (first + row * team.step(), team.rank + item * team.size);
+        (row, vector, (row < height) & (vector < vectors))
+    };
     let mut first = team.first();
     while first < height {
-        let mut values = [[[T::ZERO; N]; PER]; ROWS];
-        each::<ROWS>(|row| {
-            each::<PER>(|item| {
-                let (row_index, vector) = (first + row * team.step(), team.rank + item * team.size);
-                if (row_index < height) & (vector < vectors) {
-                    // SAFETY: the vector lies in the row, which lies in the view.
-                    values[row][item] = unsafe { load(x.add(row_index * pitch + vector * N)) };
-                }
-            });
-        });
-        let mut partials = [R::identity(); ROWS];
-        each::<ROWS>(|row| {
-            each::<PER>(|item| {
-                let vector = team.rank + item * team.size;
-                if vector < vectors {
-                    each::<N>(|lane| {
-                        partials[row] = R::fold(partials[row], values[row][item][lane], vector * N + lane);
-                    });
-                }
-            });
-        });
-        // Those of rows that there are not are of no use, and of no harm.
-        let totals = team.combine_lanes(partials, &|a: [R::Partial; ROWS], b: [R::Partial; ROWS]| {
-            let mut totals = a;
-            each::<ROWS>(|row| totals[row] = R::combine(a[row], b[row]));
-            totals
-        });
-        each::<ROWS>(|row| {
-            let row_index = first + row * team.step();
-            if (row_index < height) & (team.rank == 0) {
-                write(row_index, totals[row]);
+        let values: [[T; N]; SLOTS] = lanewise(|slot| {
+            let (row, vector, is_there) = place(first, slot);
+            // SAFETY: a vector that is there lies in its row, which lies in the view.
+            unsafe {
+                load_or::<T, N, false>(x.wrapping_add(row * pitch + vector * N), is_there, [T::ZERO; N])
             }
         });
-        first += ROWS * team.step();
+        let mut partials: [R::Partial; SLOTS] = lanewise(|slot| {
+            let (_, vector, is_there) = place(first, slot);
+            let mut partial = R::identity();
+            each::<N>(|lane| partial = R::fold(partial, values[slot][lane], vector * N + lane));
+            if is_there { partial } else { R::identity() }
+        });
+        let mut joined = 0;
+        while joined < of_row {
+            each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
+            joined += 1;
+        }
+        each::<SLOTS>(|slot| {
+            if slot < rows {
+                // That of a row that there is not is of no use, and of no harm.
+                let total = team.lanes().combine(partials[slot], R::combine);
+                let row = first + slot * team.step();
+                if (row < height) & (team.rank == 0) {
+                    write(row, total);
+                }
+            }
+        });
+        first += rows * team.step();
     }
 }
 
@@ -175,11 +181,11 @@ unsafe fn reduce_rows<T: Scalar, R: Fold<T>, O, const N: usize>(
         let (sides, write) = ([width, height, pitch], |row, total| write(row, total, width));
         // SAFETY: `write` is called once with each row.
         unsafe {
-            if is_whole && width <= N * own.size {
-                return short_rows::<T, R, 1, N>(x, sides, &own, write);
+            if is_whole && width <= SLOTS * N * own.size {
+                return short_rows::<T, R, N>(x, sides, &own, write);
             }
-            if width <= 4 * own.size {
-                return short_rows::<T, R, 4, 1>(x, sides, &own, write);
+            if width <= SLOTS * own.size {
+                return short_rows::<T, R, 1>(x, sides, &own, write);
             }
         }
     }
@@ -411,7 +417,7 @@ unsafe fn columns<T: Scalar, R: Fold<T>, O, const N: usize>(
 macro_rules! reductions {
     ($(
         $what:literal: $rows:ident, $columns:ident: $bound:ident, $reduction:ty => $out:ty, [$($vector:tt),*],
-        [$($t:ty),*], |$total:ident, $count:ident| $finish:expr;
+        [$($t:ty),*], $blocks:literal, |$total:ident, $count:ident| $finish:expr;
     )*) => { $(
         #[doc = concat!("Writes the ", $what, " of each row of `x` to `out`, or of each segment.")]
         ///
@@ -426,7 +432,7 @@ macro_rules! reductions {
         /// workspace is for rows times parts partial results. Nothing else uses `out` and the workspace until the launch ends.
         #[kernel(
             types(T = $($t),*),
-            launch_bounds(256, 2),
+            launch_bounds(256, $blocks),
             bytes = (if offsets.is_some() { sides[0] } else { sides[0] * sides[1] }) as usize * size_of::<T>()
         )]
         pub unsafe fn $rows<T: $bound>(
@@ -478,19 +484,19 @@ macro_rules! reductions {
 
 reductions! {
     "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
-        [f32, f64, f16, bf16, i32, u32, u64], |total, _count| total;
+        [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "mean": mean_rows, mean_columns: Summable, Sum => <T as Summable>::Wide, [1],
-        [f32, f64, f16, bf16], |total, count| (total.cast::<f64>() / count as f64).cast();
+        [f32, f64, f16, bf16], 3, |total, count| (total.cast::<f64>() / count as f64).cast();
     "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
-        [f32, f64, f16, bf16, i32, u32, u64], |total, _count| total;
+        [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], |least, _count| T::from_acc(least);
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 4, |least, _count| T::from_acc(least);
     "greatest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], |greatest, _count| T::from_acc(greatest);
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 4, |greatest, _count| T::from_acc(greatest);
     "index of the first least element (of the first NaN; `u64::MAX` of none)":
         argmin_rows, argmin_columns: Scalar, First<Least> => u64, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], |best, count| if count == 0 { u64::MAX } else { best.index() };
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
     "index of the first greatest element (of the first NaN; `u64::MAX` of none)":
         argmax_rows, argmax_columns: Scalar, First<Greatest> => u64, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], |best, count| if count == 0 { u64::MAX } else { best.index() };
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };
 }

@@ -61,6 +61,8 @@ pub mod fill;
 mod folds;
 #[cfg(feature = "rows")]
 pub mod gated;
+#[cfg(feature = "rows")]
+pub mod held;
 #[cfg(feature = "histogram")]
 pub mod histogram;
 pub mod index_check;

@@ -1,17 +1,15 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. The variance is the mean of the squares of what is left when the mean is
-//! subtracted. A row that its team cannot hold in registers is read twice, by Welford's method (B. P. Welford, "Note on a
-//! method for calculating corrected sums of squares and products", 1962); backward three times.
+//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the mean of its elements, and the squares of what is left
+//! when it is subtracted; these are joined (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
+//! sample variances", 1979), so that the team meets once for a row. A row that its team cannot hold in registers is read twice.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 use crate::axis_reduce::columns_with;
-use crate::teams::{
-    BACKWARD_FEW, FEW, RowMap, RowOperation, Source, Team, aligned, held_vectors, lanes, lanewise, load,
-    with_lanes, with_rows,
-};
+use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
+use crate::teams::{Lanes, Team, again, each, lanes, lanewise, load, with_lanes};
 
 /// How many elements, their mean, and the sum of their squared differences from it.
 pub(crate) struct Moments;
@@ -48,93 +46,130 @@ impl Moments {
     }
 }
 
-/// The mean, 0 for RMS norm, and the reciprocal of the root of variance and epsilon, of the first of `K` rows.
-#[inline(always)]
-fn statistics<T: Float, S: Source<T, K>, const K: usize>(
-    source: &S,
-    team: &mut Team,
-    of: &Norm<T::Accumulator>,
-) -> [T::Accumulator; 2] {
-    let (zero, one) = (T::Accumulator::ZERO, T::Accumulator::ONE);
-    let inverse = |variance: T::Accumulator| one / (variance + of.epsilon).sqrt();
-    if of.is_rms {
-        let mut squares = zero;
-        source.visit(|values, _| squares = values[0].to_acc().mul_add(values[0].to_acc(), squares));
-        return [zero, inverse(team.combine(squares, |a, b| a + b) / of.count)];
-    }
-    if S::IS_HELD {
-        let mut sum = zero;
-        source.visit(|values, _| sum = sum + values[0].to_acc());
-        let mean = team.combine(sum, |a, b| a + b) / of.count;
-        let mut squares = zero;
-        source.visit(|values, _| {
-            let centred = values[0].to_acc() - mean;
-            squares = centred.mul_add(centred, squares);
-        });
-        return [mean, inverse(team.combine(squares, |a, b| a + b) / of.count)];
-    }
-    let mut moments = Moments::none();
-    source.visit(|values, _| moments = Moments::add(moments, values[0].to_acc()));
-    let [_, mean, squares] = team.combine(moments, Moments::join);
-    [mean, inverse(squares / of.count)]
-}
-
 /// Which norm.
 #[derive(Clone, Copy)]
-struct Norm<A> {
+struct Norm {
     is_rms: bool,
-    epsilon: A,
+    epsilon: f64,
     /// Elements of a row.
-    count: A,
+    width: u32,
 }
 
-/// The parameters for `M` places from `place` on, or `otherwise` where there are none.
-#[inline(always)]
-fn parameters<T: Float, const M: usize>(
-    array: Option<&[T]>,
-    place: usize,
-    otherwise: T::Accumulator,
-) -> [T::Accumulator; M] {
-    let Some(array) = array else { return [otherwise; M] };
-    let own = array.as_ptr().wrapping_add(place);
-    // SAFETY: parameters have an element for each of a row.
-    let values: [T; M] =
-        unsafe { if M > 1 && aligned::<T, M>(own) { load(own) } else { lanewise(|i| own.add(i).read()) } };
-    lanewise(|i| values[i].to_acc())
-}
-
-/// The norm of one row, to `target`.
-struct Forward<'a, T: Float> {
-    target: *mut T,
-    norm: Norm<T::Accumulator>,
-    weight: Option<&'a [T]>,
-    bias: Option<&'a [T]>,
-}
-
-struct Normalised<'a, T: Float> {
-    mean: T::Accumulator,
-    inverse: T::Accumulator,
-    of: &'a Forward<'a, T>,
-}
-
-impl<T: Float> RowMap<T, 1> for Normalised<'_, T> {
+impl Norm {
     #[inline(always)]
-    fn apply<const M: usize>(&self, [values]: [[T; M]; 1], place: usize) -> [T; M] {
-        let weight = parameters::<T, M>(self.of.weight, place, T::Accumulator::ONE);
-        let bias = parameters::<T, M>(self.of.bias, place, T::Accumulator::ZERO);
-        lanewise(|i| {
-            let normalised = (values[i].to_acc() - self.mean) * self.inverse;
-            T::from_acc(normalised.mul_add(weight[i], bias[i]))
-        })
+    fn count<A: Scalar>(&self) -> A {
+        u64::from(again(self.width)).cast()
+    }
+
+    /// The mean, 0 for RMS norm, and the reciprocal of the root of variance and epsilon.
+    #[inline(always)]
+    fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> [A; 2] {
+        let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(again);
+        let epsilon: A = f64::from_bits(u64::from(high) << 32 | u64::from(low)).cast();
+        [mean, A::ONE / (squares / self.count() + epsilon).sqrt()]
+    }
+
+    /// The moments of the elements that a warp's lanes of the team hold; `values` become what is left when the mean is
+    /// subtracted, and those beyond the row, which are 0, stay so. The mean is 0 for RMS norm.
+    #[inline(always)]
+    fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
+        &self,
+        values: &mut [[A; N]; V],
+        part: &Part<N>,
+        lanes: Lanes,
+    ) -> [A; 3] {
+        let add = |a: A, b: A| a + b;
+        let mut mean = A::ZERO;
+        let own = part.again().count::<V>();
+        let count = lanes.combine(own, |a, b| a + b) * N as u32;
+        if !self.is_rms {
+            let sum = lanes.combine(fold(values, add), add);
+            mean = if count == 0 { A::ZERO } else { sum / count.cast() };
+            each::<V>(|i| {
+                let subtracted = if (i as u32) < own { mean } else { A::ZERO };
+                each::<N>(|lane| values[i][lane] = values[i][lane] - subtracted);
+            });
+            *values = kept(*values);
+        }
+        let mut squares = [A::ZERO; N];
+        each::<V>(|i| {
+            each::<N>(|lane| squares[lane] = values[i][lane].mul_add(values[i][lane], squares[lane]));
+        });
+        [count.cast(), mean, lanes.combine(fold(&[squares], add), add)]
     }
 }
 
-impl<T: Float> RowOperation<T, 1> for Forward<'_, T> {
-    #[inline(always)]
-    fn run<S: Source<T, 1>>(&self, source: &S, team: &mut Team) {
-        let [mean, inverse] = statistics::<T, S, 1>(source, team, &self.norm);
-        // SAFETY: `target` is a row like the source's, and nothing else uses it.
-        unsafe { source.write(self.target, &Normalised { mean, inverse, of: self }) };
+/// Joins the moments of the sets of some lanes.
+#[inline(always)]
+fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
+    let add = |a: A, b: A| a + b;
+    let of_all = lanes.combine(count, add);
+    let mean_of_all = lanes.combine(count * mean, add) / of_all;
+    let difference = mean - mean_of_all;
+    [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
+}
+
+/// The norm of one row, `V` vectors of `N` elements a thread at once.
+///
+/// # Safety
+///
+/// The rows and the parameters that are there are valid for the part's length, and aligned where they are taken in vectors;
+/// nothing else uses `target`.
+#[inline(always)]
+unsafe fn forward<T: Float, const V: usize, const N: usize>(
+    source: impl Fn() -> *const T,
+    target: impl Fn() -> *mut T,
+    [weight, bias]: [Option<&[T]>; 2],
+    (start, streams): (Part<N>, bool),
+    team: &mut Team,
+    norm: &Norm,
+) {
+    // SAFETY: by this function's contract.
+    let load = |part: &Part<N>| widened::<T, V, N>(unsafe { part.load::<T, V>(source(), T::ZERO) });
+    let mut part = start.again();
+    let mut moments = Moments::none();
+    let (mut values, mut of_chunk);
+    loop {
+        values = load(&part);
+        of_chunk = norm.moments(&mut values, &part, team.lanes());
+        if !streams | part.is_last::<V>() {
+            break;
+        }
+        moments = Moments::join(moments, of_chunk);
+        part = part.next::<V>();
+    }
+    let is_read_again = streams & !start.is_last::<V>();
+    if is_read_again {
+        of_chunk = Moments::join(moments, of_chunk);
+    }
+    let subtracted = of_chunk[1];
+    let of_row = team.combine_warps(of_chunk, join);
+    let [mean, inverse] = norm.statistics(of_row);
+    // What is left to subtract, times what multiplies.
+    let offset = if is_read_again { T::Accumulator::ZERO } else { (subtracted - mean) * inverse };
+    part = start.again();
+    loop {
+        if is_read_again {
+            values = load(&part);
+            each::<V>(|i| each::<N>(|lane| values[i][lane] = values[i][lane] - mean));
+        }
+        part = part.again();
+        let target = target();
+        each::<V>(|i| {
+            // SAFETY: by this function's contract.
+            unsafe {
+                let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
+                let results = lanewise(|lane| {
+                    let normalised = values[i][lane].mul_add(inverse, offset);
+                    T::from_acc(normalised.mul_add(weight[lane].to_acc(), bias[lane].to_acc()))
+                });
+                part.store(target, i, results);
+            }
+        });
+        if !is_read_again | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
     }
 }
 
@@ -143,12 +178,12 @@ impl<T: Float> RowOperation<T, 1> for Forward<'_, T> {
 /// # Safety
 ///
 /// The launch is as the `teams` module says, of blocks of at most 512 threads. `x` and `out` have the same sides, `weight` and
-/// `bias` an element for each column. With `has_vectors` of 1, addresses of the same row in `x` and `out` are the same modulo
-/// 16 bytes.
+/// `bias` an element for each column. With `in_vectors` of 1, rows of both and the parameters begin at multiples of 16 bytes and
+/// have a multiple of 16 bytes. An instance of few vectors has teams that hold a row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
-    launch_bounds(512, 1),
+    launch_bounds(512, 2),
     bytes = x.bytes() + out.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
@@ -160,76 +195,123 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     epsilon: f64,
     is_rms: u32,
     team: u32,
-    has_vectors: u32,
+    in_vectors: u32,
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
-    let count = (x.width() as u64).cast::<T::Accumulator>();
-    let norm = Norm { is_rms: is_rms != 0, epsilon: epsilon.cast(), count };
-    let mut team = Team::new(team);
-    let mut row = team.first();
-    while row < x.height() {
-        let operation = Forward { target: out.wrapping_add(row * out_pitch), norm, weight, bias };
-        let source = [x.as_ptr().wrapping_add(row * x.pitch())];
+    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
+    Team::for_rows(team, x.height(), |row, team| {
+        let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
+        let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
-        with_lanes!(lanes::<T>(16), N => with_lanes!(held_vectors::<T>(ITEMS), V => unsafe {
-            with_rows::<T, 1, V, N>(source, x.width(), (has_vectors != 0, ITEMS > FEW), &mut team, &operation)
-        }));
-        row += team.step();
-    }
-    team.finish();
-}
-
-/// The gradient of the input for one row, to `target`; its mean and inverse go to `statistics`.
-struct Backward<'a, T: Float> {
-    target: *mut T,
-    statistics: *mut [T::Accumulator; 2],
-    norm: Norm<T::Accumulator>,
-    weight: Option<&'a [T]>,
-}
-
-struct Gradient<'a, T: Float> {
-    mean: T::Accumulator,
-    inverse: T::Accumulator,
-    /// The means of weighted gradients, and of those times the normalised values.
-    of_gradient: T::Accumulator,
-    of_product: T::Accumulator,
-    of: &'a Backward<'a, T>,
-}
-
-impl<T: Float> RowMap<T, 2> for Gradient<'_, T> {
-    #[inline(always)]
-    fn apply<const M: usize>(&self, [x, dy]: [[T; M]; 2], place: usize) -> [T; M] {
-        let weight = parameters::<T, M>(self.of.weight, place, T::Accumulator::ONE);
-        lanewise(|i| {
-            let normalised = (x[i].to_acc() - self.mean) * self.inverse;
-            let rest = dy[i].to_acc() * weight[i] - self.of_gradient - normalised * self.of_product;
-            T::from_acc(rest * self.inverse)
-        })
-    }
-}
-
-impl<T: Float> RowOperation<T, 2> for Backward<'_, T> {
-    #[inline(always)]
-    fn run<S: Source<T, 2>>(&self, source: &S, team: &mut Team) {
-        let [mean, inverse] = statistics::<T, S, 2>(source, team, &self.norm);
-        if team.rank == 0 {
-            // SAFETY: the row's own place, which one thread writes.
-            unsafe { self.statistics.write([mean, inverse]) };
-        }
-        let mut sums = [T::Accumulator::ZERO; 2];
-        source.visit(|[x, dy], place| {
-            let [weight] = parameters::<T, 1>(self.weight, place, T::Accumulator::ONE);
-            let gradient = dy.to_acc() * weight;
-            let normalised = (x.to_acc() - mean) * inverse;
-            sums = [sums[0] + gradient, gradient.mul_add(normalised, sums[1])];
+        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+            forward::<T, V, N>(source, target, [weight, bias], (part, streams), team, &norm)
         });
-        let [gradients, products] = team.combine(sums, |a, b| [a[0] + b[0], a[1] + b[1]]);
-        // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
-        let of_gradient = if self.norm.is_rms { T::Accumulator::ZERO } else { gradients / self.norm.count };
-        let gradient =
-            Gradient { mean, inverse, of_gradient, of_product: products / self.norm.count, of: self };
-        // SAFETY: `target` is a row like the source's, and nothing else uses it.
-        unsafe { source.write(self.target, &gradient) };
+    });
+}
+
+/// Moments, the sum of weighted gradients, and that of these times what is left when the mean is subtracted.
+type Sums<A> = [A; 5];
+
+/// Joins those of the sets of some lanes.
+#[inline(always)]
+fn join_sums<A: Math + Scalar<Accumulator = A>>(
+    lanes: Lanes,
+    [count, mean, squares, gradients, products]: Sums<A>,
+) -> Sums<A> {
+    let add = |a: A, b: A| a + b;
+    let [count, of_all, squares] = join(lanes, [count, mean, squares]);
+    let products = (mean - of_all).mul_add(gradients, products);
+    [count, of_all, squares, lanes.combine(gradients, add), lanes.combine(products, add)]
+}
+
+/// The gradient of the input for one row; its mean and inverse go to `statistics`.
+///
+/// # Safety
+///
+/// As for [`forward`]; `statistics` is the row's own place.
+#[inline(always)]
+unsafe fn backward<T: Float, const V: usize, const N: usize>(
+    (x, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
+    target: impl Fn() -> *mut T,
+    weight: Option<&[T]>,
+    statistics: impl Fn() -> *mut [T::Accumulator; 2],
+    (start, streams): (Part<N>, bool),
+    team: &mut Team,
+    norm: &Norm,
+) {
+    type Acc<T> = <T as Scalar>::Accumulator;
+    let add = |a: Acc<T>, b: Acc<T>| a + b;
+    // The input, and the weighted gradient of the output.
+    let load = |part: &Part<N>| {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let values = part.load::<T, V>(x(), T::ZERO);
+            let part = part.again();
+            let mut gradients = widened(part.load::<T, V>(dy(), T::ZERO));
+            let part = part.again();
+            each::<V>(|i| {
+                let weight = part.parameter(weight, i, T::ONE);
+                each::<N>(|lane| gradients[i][lane] = gradients[i][lane] * weight[lane].to_acc());
+            });
+            (widened(values), kept(gradients))
+        }
+    };
+    let mut part = start.again();
+    let mut sums = [Acc::<T>::ZERO; 5];
+    let (mut values, mut gradients);
+    loop {
+        (values, gradients) = load(&part);
+        let of_chunk = norm.moments(&mut values, &part, team.lanes());
+        let mut products = [Acc::<T>::ZERO; N];
+        each::<V>(|i| {
+            each::<N>(|lane| products[lane] = gradients[i][lane].mul_add(values[i][lane], products[lane]));
+        });
+        let own = [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
+        sums = if streams {
+            // Of two sets, of which the second is empty where the first is.
+            let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
+            let before = (sums[1] - mean).mul_add(sums[3], sums[4]);
+            let product = (of_chunk[1] - mean).mul_add(own[0], own[1]);
+            [count, mean, squares, sums[3] + own[0], before + product]
+        } else {
+            [of_chunk[0], of_chunk[1], of_chunk[2], own[0], own[1]]
+        };
+        if !streams | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
+    }
+    let is_read_again = streams & !start.is_last::<V>();
+    let subtracted = if is_read_again { Acc::<T>::ZERO } else { sums[1] };
+    let [count, mean, squares, of_gradients, products] = team.combine_warps(sums, join_sums);
+    let [mean, inverse] = norm.statistics([count, mean, squares]);
+    if team.rank == 0 {
+        // SAFETY: the row's own place, which one thread writes.
+        unsafe { statistics().write([mean, inverse]) };
+    }
+    // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
+    let of_gradient = if norm.is_rms { Acc::<T>::ZERO } else { of_gradients / norm.count() };
+    let of_product = products * inverse * inverse / norm.count();
+    let rest = subtracted - mean;
+    part = start.again();
+    loop {
+        if is_read_again {
+            (values, gradients) = load(&part);
+        }
+        part = part.again();
+        let target = target();
+        each::<V>(|i| {
+            let results = lanewise(|lane| {
+                let centred = values[i][lane] + rest;
+                T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
+            });
+            // SAFETY: by this function's contract.
+            unsafe { part.store(target, i, results) };
+        });
+        if !is_read_again | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
     }
 }
 
@@ -238,11 +320,11 @@ impl<T: Float> RowOperation<T, 2> for Backward<'_, T> {
 ///
 /// # Safety
 ///
-/// As for [`norm()`], of `x`, `dy` and `dx`; `statistics` has an element for each row.
+/// As for [`norm()`], of `x`, `dy`, `weight` and `dx`; `statistics` has an element for each row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),
-    launch_bounds(512, 1),
+    launch_bounds(512, 2),
     bytes = x.bytes() + dy.bytes() + dx.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
@@ -255,24 +337,22 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
     epsilon: f64,
     is_rms: u32,
     team: u32,
-    has_vectors: u32,
+    in_vectors: u32,
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
-    let count = (x.width() as u64).cast::<T::Accumulator>();
-    let norm = Norm { is_rms: is_rms != 0, epsilon: epsilon.cast(), count };
-    let mut team = Team::new(team);
-    let mut row = team.first();
-    while row < x.height() {
-        let target = dx.wrapping_add(row * dx_pitch);
-        let operation = Backward { target, statistics: statistics.wrapping_add(row), norm, weight };
-        let sources = [x.as_ptr().wrapping_add(row * x.pitch()), dy.as_ptr().wrapping_add(row * dy.pitch())];
+    let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
+    Team::for_rows(team, x.height(), |row, team| {
+        let target = || dx.wrapping_add(row.get() * dx_pitch);
+        let sources = (
+            || x.as_ptr().wrapping_add(row.get() * x.pitch()),
+            || dy.as_ptr().wrapping_add(row.get() * dy.pitch()),
+        );
+        let statistics = || statistics.wrapping_add(row.get());
         // SAFETY: as in `norm`.
-        with_lanes!(lanes::<T>(16), N => with_lanes!(held_vectors::<T>(ITEMS), V => unsafe {
-            with_rows::<T, 2, V, N>(sources, x.width(), (has_vectors != 0, ITEMS > BACKWARD_FEW), &mut team, &operation)
-        }));
-        row += team.step();
-    }
-    team.finish();
+        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+            backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), team, &norm)
+        });
+    });
 }
 
 /// `dweight` and `dbias` = the gradients of the parameters of [`norm()`]: sums over all rows, of `dy` times the normalised

@@ -1,16 +1,15 @@
 //! Softmax and log-softmax of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. A row that its team cannot hold in registers is read twice, with the
-//! maximum and the sum of exponentials found together (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-//! 2018). A row without a number above -∞, and one with +∞ or NaN, becomes NaN.
+//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the maximum of its elements and the sum of their
+//! exponentials; both are joined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that the team
+//! meets once for a row, and an exponential is computed once. A row that its team cannot hold in registers is read twice.
+//! A row without a number above -∞, and one with +∞ or NaN, becomes NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
-use crate::teams::{
-    BACKWARD_FEW, FEW, RowMap, RowOperation, Source, Team, held_vectors, lanes, lanewise, with_lanes,
-    with_rows,
-};
+use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
+use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
 
 /// eˣ for values that are rounded to `T`: for the two 16-bit types, of which a GPU moves as many in a second as it computes
 /// exact exponentials, the approximate one, whose error is far below theirs.
@@ -22,79 +21,92 @@ pub(crate) fn exponential<T: Float>(x: T::Accumulator) -> T::Accumulator {
 /// The greatest element of a set, and the sum of the exponentials of all less that.
 type Sums<A> = [A; 2];
 
+/// Joins those of the sets of some lanes.
 #[inline(always)]
-fn join<T: Float>(
-    [a_most, a]: Sums<T::Accumulator>,
-    [b_most, b]: Sums<T::Accumulator>,
-) -> Sums<T::Accumulator> {
-    let most = a_most.max_propagate(b_most);
+fn join<T: Float>(lanes: Lanes, [most, sum]: Sums<T::Accumulator>) -> Sums<T::Accumulator> {
+    let of_all = lanes.combine(most, Scalar::max_propagate);
+    [of_all, lanes.combine(scaled::<T>(sum, most, of_all), |a, b| a + b)]
+}
+
+/// A sum of exponentials of values less `from`, of values less `to`.
+#[inline(always)]
+fn scaled<T: Float>(sum: T::Accumulator, from: T::Accumulator, to: T::Accumulator) -> T::Accumulator {
     // Also where both are -∞, whose difference is no number.
-    let scaled = |sum: T::Accumulator, of| if of == most { sum } else { sum * exponential::<T>(of - most) };
-    [most, scaled(a, a_most) + scaled(b, b_most)]
+    if from == to { sum } else { sum * exponential::<T>(from - to) }
 }
 
-/// Takes in one more element.
+/// Softmax of one row, `V` vectors of `N` elements a thread at once.
+///
+/// # Safety
+///
+/// The rows are valid for the part's length, and aligned where they are taken in vectors; nothing else uses `target`.
 #[inline(always)]
-fn add<T: Float>([most, sum]: Sums<T::Accumulator>, value: T::Accumulator) -> Sums<T::Accumulator> {
-    let (zero, one) = (T::Accumulator::ZERO, T::Accumulator::ONE);
-    if value == T::Accumulator::MAX_IDENTITY {
-        return [most, sum];
-    }
-    let difference = value - most;
-    let is_above = difference > zero;
-    // One exponential, of what is not positive.
-    let factor = exponential::<T>(if is_above { -difference } else { difference });
-    if is_above { [value, sum * factor + one] } else { [most.max_propagate(value), sum + factor] }
-}
-
-/// Softmax of one row, to `target`.
-struct Forward<T> {
-    target: *mut T,
+unsafe fn forward<T: Float, const V: usize, const N: usize>(
+    source: impl Fn() -> *const T,
+    target: impl Fn() -> *mut T,
+    (start, streams): (Part<N>, bool),
+    team: &mut Team,
     is_log: bool,
-}
-
-/// The result for each element, of the row's greatest element, and of the sum's reciprocal or logarithm.
-struct Result<A> {
-    most: A,
-    sum: A,
-    is_log: bool,
-}
-
-impl<T: Float> RowMap<T, 1> for Result<T::Accumulator> {
-    #[inline(always)]
-    fn apply<const M: usize>(&self, [values]: [[T; M]; 1], _: usize) -> [T; M] {
-        lanewise(|i| {
-            let difference = values[i].to_acc() - self.most;
-            T::from_acc(if self.is_log {
-                difference - self.sum
-            } else {
-                exponential::<T>(difference) * self.sum
-            })
-        })
+) {
+    type Acc<T> = <T as Scalar>::Accumulator;
+    let (zero, one, nothing) = (Acc::<T>::ZERO, Acc::<T>::ONE, Acc::<T>::MAX_IDENTITY);
+    let mut part = start.again();
+    let [mut most, mut sum] = [nothing, zero];
+    let mut values: [[Acc<T>; N]; V];
+    loop {
+        // SAFETY: by this function's contract.
+        values = widened(unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) });
+        let before = most;
+        let of_chunk = team.lanes().combine(fold(&values, Scalar::max_propagate), Scalar::max_propagate);
+        most = most.max_propagate(of_chunk);
+        // Of elements that all are -∞ the exponentials are 0.
+        let base = if most == nothing { zero } else { most };
+        let mut sums = [zero; N];
+        each::<V>(|i| {
+            each::<N>(|lane| {
+                let power = exponential::<T>(values[i][lane] - base);
+                sums[lane] = sums[lane] + power;
+                values[i][lane] = if is_log { values[i][lane] } else { power };
+            });
+            [values[i]] = kept([values[i]]);
+        });
+        let own = team.lanes().combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
+        sum = scaled::<T>(sum, before, most) + own;
+        if !streams | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
     }
-}
-
-impl<T: Float> RowOperation<T, 1> for Forward<T> {
-    #[inline(always)]
-    fn run<S: Source<T, 1>>(&self, source: &S, team: &mut Team) {
-        let [most, sum]: Sums<T::Accumulator> = if S::IS_HELD {
-            let mut most = T::Accumulator::MAX_IDENTITY;
-            source.visit(|[value], _| most = most.max_propagate(value.to_acc()));
-            let most = team.combine(most, Scalar::max_propagate);
-            let mut sum = T::Accumulator::ZERO;
-            source.visit(|[value], _| sum = sum + exponential::<T>(value.to_acc() - most));
-            [most, team.combine(sum, |a, b| a + b)]
-        } else {
-            let mut sums = [T::Accumulator::MAX_IDENTITY, T::Accumulator::ZERO];
-            source.visit(|[value], _| sums = add::<T>(sums, value.to_acc()));
-            let [most, sum] = team.combine(sums, join::<T>);
-            // NaN where the greatest is infinite, as of a row that is held: so is its product with 0.
-            [most, sum + most * T::Accumulator::ZERO]
-        };
-        let sum = if self.is_log { sum.ln() } else { T::Accumulator::ONE / sum };
-        let result = Result { most, sum, is_log: self.is_log };
-        // SAFETY: `target` is a row like the source's, and nothing else uses it.
-        unsafe { source.write(self.target, &result) };
+    let [of_row, total] = team.combine_warps([most, sum], join::<T>);
+    let is_read_again = streams & !start.is_last::<V>();
+    let inverse = one / total;
+    // What is subtracted, what multiplies, and what is added: to logarithms, or to what already are powers.
+    let (shift, scale, offset) = if is_log {
+        (of_row, one, -total.ln())
+    } else {
+        let is_whole = is_read_again | (most == of_row);
+        (zero, if is_whole { inverse } else { exponential::<T>(most - of_row) * inverse }, -zero)
+    };
+    part = start.again();
+    loop {
+        if is_read_again {
+            // SAFETY: by this function's contract.
+            values = widened(unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) });
+            if !is_log {
+                values = lanewise(|i| lanewise(|lane| exponential::<T>(values[i][lane] - of_row)));
+            }
+        }
+        part = part.again();
+        let target = target();
+        each::<V>(|i| {
+            let results = lanewise(|lane| T::from_acc((values[i][lane] - shift).mul_add(scale, offset)));
+            // SAFETY: by this function's contract.
+            unsafe { part.store(target, i, results) };
+        });
+        if !is_read_again | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
     }
 }
 
@@ -103,11 +115,12 @@ impl<T: Float> RowOperation<T, 1> for Forward<T> {
 /// # Safety
 ///
 /// The launch is as the `teams` module says, of blocks of at most 512 threads. `x` and `out` have the same sides. With
-/// `has_vectors` of 1, addresses of the same row in both are the same modulo 16 bytes.
+/// `in_vectors` of 1, rows of both begin at multiples of 16 bytes and have a multiple of 16 bytes. An instance of few
+/// vectors has teams that hold a row.
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 2, 8),
-    launch_bounds(512, 1),
+    launch_bounds(512, 2),
     bytes = x.bytes() + out.bytes()
 )]
 pub unsafe fn softmax<T: Float, const ITEMS: usize>(
@@ -115,56 +128,74 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     mut out: DisjointMut2<T>,
     is_log: u32,
     team: u32,
-    has_vectors: u32,
+    in_vectors: u32,
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
-    let mut team = Team::new(team);
-    let mut row = team.first();
-    while row < x.height() {
-        let operation = Forward { target: out.wrapping_add(row * out_pitch), is_log: is_log != 0 };
-        let source = [x.as_ptr().wrapping_add(row * x.pitch())];
+    Team::for_rows(team, x.height(), |row, team| {
+        let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
+        let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
-        with_lanes!(lanes::<T>(16), N => with_lanes!(held_vectors::<T>(ITEMS), V => unsafe {
-            with_rows::<T, 1, V, N>(source, x.width(), (has_vectors != 0, ITEMS > FEW), &mut team, &operation)
-        }));
-        row += team.step();
-    }
-    team.finish();
-}
-
-/// The gradient of softmax for one row, to `target`.
-struct Backward<T> {
-    target: *mut T,
-    is_log: bool,
-}
-
-/// The result for each output and its gradient, of their sum.
-struct Gradient<A> {
-    sum: A,
-    is_log: bool,
-}
-
-impl<T: Float> RowMap<T, 2> for Gradient<T::Accumulator> {
-    #[inline(always)]
-    fn apply<const M: usize>(&self, [y, dy]: [[T; M]; 2], _: usize) -> [T; M] {
-        lanewise(|i| {
-            let (y, dy) = (y[i].to_acc(), dy[i].to_acc());
-            T::from_acc(if self.is_log { dy - exponential::<T>(y) * self.sum } else { y * (dy - self.sum) })
-        })
-    }
-}
-
-impl<T: Float> RowOperation<T, 2> for Backward<T> {
-    #[inline(always)]
-    fn run<S: Source<T, 2>>(&self, source: &S, team: &mut Team) {
-        let mut sum = T::Accumulator::ZERO;
-        source.visit(|[y, dy], _| {
-            let (y, dy) = (y.to_acc(), dy.to_acc());
-            sum = if self.is_log { sum + dy } else { y.mul_add(dy, sum) };
+        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+            forward::<T, V, N>(source, target, (part, streams), team, is_log != 0)
         });
-        let sum = team.combine(sum, |a, b| a + b);
-        // SAFETY: `target` is a row like the source's, and nothing else uses it.
-        unsafe { source.write(self.target, &Gradient { sum, is_log: self.is_log }) };
+    });
+}
+
+/// The gradient of softmax for one row, of its output `y` and the gradient `dy` of that.
+///
+/// # Safety
+///
+/// As for [`forward`].
+#[inline(always)]
+unsafe fn backward<T: Float, const V: usize, const N: usize>(
+    (y, dy): &(impl Fn() -> *const T, impl Fn() -> *const T),
+    target: impl Fn() -> *mut T,
+    (start, streams): (Part<N>, bool),
+    team: &mut Team,
+    is_log: bool,
+) {
+    type Acc<T> = <T as Scalar>::Accumulator;
+    let mut part = start.again();
+    let mut sums = [Acc::<T>::ZERO; N];
+    let load = |part: &Part<N>, row: *const T| -> [[Acc<T>; N]; V] {
+        // SAFETY: by this function's contract.
+        widened(unsafe { part.load::<T, V>(row, T::ZERO) })
+    };
+    let (mut outputs, mut gradients);
+    loop {
+        (outputs, gradients) = (load(&part, y()), load(&part.again(), dy()));
+        each::<V>(|i| {
+            each::<N>(|lane| {
+                let (y, dy) = (outputs[i][lane], gradients[i][lane]);
+                sums[lane] = if is_log { sums[lane] + dy } else { y.mul_add(dy, sums[lane]) };
+            });
+        });
+        if !streams | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
+    }
+    let sum = team.combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
+    let is_read_again = streams & !start.is_last::<V>();
+    part = start.again();
+    loop {
+        if is_read_again {
+            (outputs, gradients) = (load(&part, y()), load(&part.again(), dy()));
+        }
+        part = part.again();
+        let target = target();
+        each::<V>(|i| {
+            let results = lanewise(|lane| {
+                let (y, dy) = (outputs[i][lane], gradients[i][lane]);
+                T::from_acc(if is_log { dy - exponential::<T>(y) * sum } else { y * (dy - sum) })
+            });
+            // SAFETY: by this function's contract.
+            unsafe { part.store(target, i, results) };
+        });
+        if !is_read_again | part.is_last::<V>() {
+            break;
+        }
+        part = part.next::<V>();
     }
 }
 
@@ -176,7 +207,7 @@ impl<T: Float> RowOperation<T, 2> for Backward<T> {
 #[kernel(
     types(T = f32, f64, f16, bf16),
     consts(ITEMS = 1, 4),
-    launch_bounds(512, 1),
+    launch_bounds(512, 2),
     bytes = y.bytes() + dy.bytes() + dx.bytes()
 )]
 pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
@@ -185,19 +216,18 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
     mut dx: DisjointMut2<T>,
     is_log: u32,
     team: u32,
-    has_vectors: u32,
+    in_vectors: u32,
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
-    let mut team = Team::new(team);
-    let mut row = team.first();
-    while row < y.height() {
-        let operation = Backward { target: dx.wrapping_add(row * dx_pitch), is_log: is_log != 0 };
-        let sources = [y.as_ptr().wrapping_add(row * y.pitch()), dy.as_ptr().wrapping_add(row * dy.pitch())];
+    Team::for_rows(team, y.height(), |row, team| {
+        let target = || dx.wrapping_add(row.get() * dx_pitch);
+        let sources = (
+            || y.as_ptr().wrapping_add(row.get() * y.pitch()),
+            || dy.as_ptr().wrapping_add(row.get() * dy.pitch()),
+        );
         // SAFETY: as in `softmax`.
-        with_lanes!(lanes::<T>(16), N => with_lanes!(held_vectors::<T>(ITEMS), V => unsafe {
-            with_rows::<T, 2, V, N>(sources, y.width(), (has_vectors != 0, ITEMS > BACKWARD_FEW), &mut team, &operation)
-        }));
-        row += team.step();
-    }
-    team.finish();
+        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, y.width())), T: V, N, part, streams => unsafe {
+            backward::<T, V, N>(&sources, target, (part, streams), team, is_log != 0)
+        });
+    });
 }

@@ -8,13 +8,14 @@
 //! A launch is one-dimensional, of blocks of 32, 64, 128, … threads: the `team` that it passes is a power of two up to
 //! 32, or the block's size. Clusters are of 1, 2, 4 or 8 blocks, of more than one only with a team of a block.
 
+use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
 
-use gpu_std::scalar::Scalar;
 use gpu_std::{KernelType, cluster, shared_array, thread, warp};
 
 use crate::tile::Split;
-pub(crate) use crate::tile::{aligned, lanes, load, store, with_lanes};
+pub(crate) use crate::tile::{aligned, lanes, load, with_lanes};
+use crate::tile::{load_or, store};
 
 /// Calls `f(0)` to `f(N - 1)`: on a GPU without a loop, so that indexed arrays become registers; on the emulated device with
 /// one, which compiles in a fraction of the time.
@@ -41,7 +42,7 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
 }
 
 /// Bytes of a slot of shared memory for the value of a warp or a block.
-const SLOT: usize = 32;
+const SLOT: usize = 48;
 
 /// The threads that work on a row together, seen by one of them.
 pub(crate) struct Team {
@@ -53,33 +54,56 @@ pub(crate) struct Team {
     lanes: u32,
     /// Blocks of the team; 1 also for a team of lanes.
     blocks: u32,
+    /// The thread's index in its block, and the threads of that.
+    thread: u32,
+    block: u32,
     /// Which of two sets of slots the next combination uses.
-    phase: usize,
+    phase: u32,
 }
 
 impl Team {
-    /// The calling thread's team, of `threads` in each block of its cluster.
-    #[inline(always)]
-    pub fn new(threads: u32) -> Self {
-        Self::of_blocks(threads, cluster::blocks())
-    }
-
-    /// The same in a launch without clusters, which takes less code.
+    /// The calling thread's team in a launch without clusters, of `threads` in each block.
     #[inline(always)]
     pub fn in_block(threads: u32) -> Self {
-        Self::of_blocks(threads, 1)
+        Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
+    }
+
+    /// Calls `work` with each of `height` rows that the calling thread's team has, of `threads` in each block of its cluster.
+    /// What a team is made of is read again for each row, which takes fewer registers than to keep it.
+    #[inline(always)]
+    pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
+        let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
+        let (first, height, mut phase) = (own.first(), height as u32, 0);
+        if first < height as usize {
+            let mut row = first as u32;
+            loop {
+                let mut own = Self::of(again(threads), blocks_again(), place_again());
+                own.phase = phase;
+                work(Row(row), &mut own);
+                phase = own.phase;
+                let step = own.step();
+                if (height - row) as usize <= step {
+                    break;
+                }
+                row += step as u32;
+            }
+        }
+        // No block of a cluster ends while another may read its slots.
+        if cluster::blocks() > 1 {
+            cluster::sync();
+        }
     }
 
     #[inline(always)]
-    fn of_blocks(threads: u32, blocks: u32) -> Self {
+    fn of(threads: u32, blocks: u32, (thread, block): (u32, u32)) -> Self {
         let lanes = if threads < warp::WARP_SIZE { threads } else { warp::WARP_SIZE };
-        if threads < thread::block_dim_x() {
-            let rank = (thread::thread_idx_x() & (lanes - 1)) as usize;
-            return Self { size: lanes as usize, rank, lanes, blocks: 1, phase: 0 };
+        if threads < block {
+            let rank = (thread & (lanes - 1)) as usize;
+            return Self { size: lanes as usize, rank, lanes, blocks: 1, thread, block, phase: 0 };
         }
-        let first = if blocks > 1 { cluster::block_rank() * threads } else { 0 };
-        let rank = (first + thread::thread_idx_x()) as usize;
-        Self { size: (blocks * threads) as usize, rank, lanes, blocks, phase: 0 }
+        let first = if blocks > 1 { rank_again() * threads } else { 0 };
+        let (size, rank) = ((blocks * threads) as usize, (first + thread) as usize);
+        Self { size, rank, lanes, blocks, thread, block, phase: 0 }
     }
 
     /// The team's first row; its others follow every [`Self::step`] rows.
@@ -97,70 +121,143 @@ impl Team {
         (thread::grid_dim_x() as usize * thread::block_dim_x() as usize) >> self.size.trailing_zeros()
     }
 
-    /// Combines the values of the threads of a team of lanes by a fixed tree; every thread gets the result. `combine` is
-    /// commutative.
+    /// The lanes of the calling thread's warp that are in the team.
     #[inline(always)]
-    pub fn combine_lanes<P: KernelType>(&self, value: P, combine: &impl Fn(P, P) -> P) -> P {
-        let mask = (u32::MAX >> (warp::WARP_SIZE - self.lanes)) << (warp::lane_id() & !(self.lanes - 1));
-        tree(value, mask, self.lanes, combine)
+    pub fn lanes(&self) -> Lanes {
+        let lane = self.thread % warp::WARP_SIZE;
+        let mask = (u32::MAX >> (warp::WARP_SIZE - self.lanes)) << (lane & !(self.lanes - 1));
+        Lanes { mask, count: self.lanes }
     }
 
     /// Combines the values of the team's threads by a fixed tree; every thread gets the result. `combine` is commutative.
     #[inline(always)]
     pub fn combine<P: KernelType>(&mut self, value: P, combine: impl Fn(P, P) -> P) -> P {
+        let total = self.lanes().combine(value, &combine);
+        self.combine_warps(total, |lanes, value| lanes.combine(value, &combine))
+    }
+
+    /// Combines values of the team's warps, which are the same in all lanes of each; every thread gets the result. `join`
+    /// combines those of some lanes, and gives all of them the result: of all warps of a block first, then of all blocks.
+    #[inline(always)]
+    pub fn combine_warps<P: KernelType>(&mut self, value: P, join: impl Fn(Lanes, P) -> P) -> P {
         const { assert!(size_of::<P>() <= SLOT && align_of::<P>() <= 16) };
-        let lane = warp::lane_id();
-        let mut total = self.combine_lanes(value, &combine);
         if self.size <= warp::WARP_SIZE as usize {
-            return total;
+            return value;
         }
-        let slots = shared_array![[u128; 2]; 66].cast::<u8>();
-        let first = self.phase * 33;
+        let (lane, mut total) = (self.thread % warp::WARP_SIZE, value);
+        let slots = shared_array![[u128; 3]; 66].cast::<u8>();
+        let first = self.phase as usize * 33;
         self.phase ^= 1;
         let slot = |index: usize| slots.wrapping_add((first + index) * SLOT).cast::<P>();
-        let warps = thread::block_dim_x() / warp::WARP_SIZE;
+        let warps = self.block / warp::WARP_SIZE;
         if warps > 1 {
             if lane == 0 {
                 // SAFETY: the warp's own slot, which was last read before the barrier of the combination before this one.
-                unsafe { slot((thread::thread_idx_x() / warp::WARP_SIZE) as usize).write(total) };
+                unsafe { slot((self.thread / warp::WARP_SIZE) as usize).write(total) };
             }
             thread::sync_threads();
             // SAFETY: there is a slot for each warp, written before the barrier.
             let of_warp = unsafe { slot((lane & (warps - 1)) as usize).read() };
-            total = tree(of_warp, warp::FULL_MASK, warps, &combine);
+            total = join(Lanes { mask: warp::FULL_MASK, count: warps }, of_warp);
         }
         if self.blocks > 1 {
-            if thread::thread_idx_x() == 0 {
+            if self.thread == 0 {
                 // SAFETY: the block's own slot, which other blocks last read before the barrier of the combination before.
                 unsafe { slot(32).write(total) };
             }
             cluster::sync();
-            // SAFETY: every block of the cluster has the slot, written before the barrier, and does not end before
-            // `finish`.
+            // SAFETY: every block of the cluster has the slot, written before the barrier, and does not end before the
+            // last one of `for_rows`.
             let of_block = unsafe { cluster::map_shared(slot(32), lane & (self.blocks - 1)).read() };
-            total = tree(of_block, warp::FULL_MASK, self.blocks, &combine);
+            total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);
         }
         total
     }
+}
 
-    /// Every thread calls it after the last combination: no block of a cluster ends while another may read its slots.
-    #[inline(always)]
-    pub fn finish(self) {
-        if self.blocks > 1 {
-            cluster::sync();
+/// `value`, of which the compiler does not know that: it computes what depends on it where that is used, instead of keeping it
+/// in registers.
+#[inline(always)]
+pub(crate) fn again(value: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let mut same = value;
+        // SAFETY: the text is empty.
+        unsafe { core::arch::asm!("// {0}", inout(reg32) same, options(nomem, nostack)) };
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    value
+}
+
+/// Reads a special register each time that it is called; the intrinsic's value may be kept.
+macro_rules! read_again {
+    ($register:literal, $otherwise:expr) => {{
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let value: u32;
+            // SAFETY: reads a register.
+            unsafe { core::arch::asm!(concat!("mov.u32 {0}, ", $register, ";"), out(reg32) value, options(nomem, nostack)) };
+            value
         }
+        #[cfg(not(target_arch = "nvptx64"))]
+        $otherwise
+    }};
+}
+
+/// The thread's index in its block, and the block's threads.
+#[inline(always)]
+fn place_again() -> (u32, u32) {
+    (read_again!("%tid.x", thread::thread_idx_x()), thread::block_dim_x())
+}
+
+/// The blocks of the cluster.
+#[inline(always)]
+fn blocks_again() -> u32 {
+    if gpu_std::arch() < 90 { cluster::blocks() } else { read_again!("%cluster_nctarank", cluster::blocks()) }
+}
+
+/// The block's index in the cluster.
+#[inline(always)]
+fn rank_again() -> u32 {
+    if gpu_std::arch() < 90 {
+        cluster::block_rank()
+    } else {
+        read_again!("%cluster_ctarank", cluster::block_rank())
     }
 }
 
-/// Combines the values of `lanes` neighbouring lanes, all of them in `mask`; each gets the result.
-#[inline(always)]
-fn tree<P: KernelType>(mut total: P, mask: u32, lanes: u32, combine: &impl Fn(P, P) -> P) -> P {
-    let mut distance = lanes / 2;
-    while distance > 0 {
-        total = combine(total, warp::shuffle_xor(mask, total, distance));
-        distance /= 2;
+/// The index of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Row(u32);
+
+impl Row {
+    /// The index, of which what depends on it is computed where it is used.
+    #[inline(always)]
+    pub fn get(self) -> usize {
+        again(self.0) as usize
     }
-    total
+}
+
+/// Neighbouring lanes of a warp, a power of two.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes {
+    mask: u32,
+    count: u32,
+}
+
+impl Lanes {
+    /// Combines the values of the lanes by a fixed tree; each gets the result. `combine` is commutative.
+    #[inline(always)]
+    pub fn combine<P: KernelType>(&self, value: P, combine: impl Fn(P, P) -> P) -> P {
+        let mut total = value;
+        let mut distance = self.count / 2;
+        while distance > 0 {
+            total = combine(total, warp::shuffle_xor(self.mask, total, distance));
+            distance /= 2;
+        }
+        total
+    }
 }
 
 /// How a team divides a row.
@@ -193,12 +290,6 @@ impl Cut {
     fn edge(&self, i: usize) -> usize {
         if i < self.split.head { i } else { self.split.tail + (i - self.split.head) }
     }
-
-    /// Whether the threads of a team can hold the row in registers, `ITEMS` vectors and one more element each.
-    #[inline(always)]
-    fn is_held<const ITEMS: usize>(&self, team: &Team) -> bool {
-        (self.split.vectors <= ITEMS * team.size) & (self.edges() <= team.size)
-    }
 }
 
 /// What becomes of the elements at the same places of `K` rows.
@@ -207,211 +298,19 @@ pub(crate) trait RowMap<T, const K: usize> {
     fn apply<const M: usize>(&self, values: [[T; M]; K], place: usize) -> [T; M];
 }
 
-/// A thread's part of `K` rows, which are cut alike.
-pub(crate) trait Source<T, const K: usize> {
-    /// Whether it lies in registers: then it can be visited often.
-    const IS_HELD: bool;
-
-    /// Calls `visit` with the elements at each place.
-    fn visit(&self, visit: impl FnMut([T; K], usize));
-
-    /// Writes what `map` makes of them to a row that is cut alike.
-    ///
-    /// # Safety
-    ///
-    /// `row` is valid for writes of the cut's length, and aligned where it is cut.
-    unsafe fn write(&self, row: *mut T, map: &impl RowMap<T, K>);
-}
-
-/// An operation on `K` rows, for the thread's part in registers and in memory.
-pub(crate) trait RowOperation<T, const K: usize> {
-    /// Runs it in every thread of the team.
-    fn run<S: Source<T, K>>(&self, source: &S, team: &mut Team);
-}
-
-/// The constant of the instances for rows that the team holds with this number of vectors a thread: they have no code for
-/// longer rows.
-pub const FEW: usize = 2;
-/// The same of instances that hold two rows.
-pub const BACKWARD_FEW: usize = 1;
-
-/// The vectors of 16 bytes that a thread holds of a row: `items`, or half as many of 16-bit elements, which take twice the
-/// registers once they are computed in f32, and of f64, whose functions take more of them.
-pub const fn held_vectors<T>(items: usize) -> usize {
-    if size_of::<T>() == 4 || items == 1 { items } else { items / 2 }
-}
-
-/// Runs an operation on rows: in registers if the team can hold them, `ITEMS` vectors of each row and thread. It `streams`
-/// others, or else leaves them as they are: an instance for short rows has no code for that.
-///
-/// # Safety
-///
-/// The rows are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N` elements.
-#[inline(always)]
-pub(crate) unsafe fn with_rows<T: Scalar, const K: usize, const ITEMS: usize, const N: usize>(
-    rows: [*const T; K],
-    len: usize,
-    (have_vectors, streams): (bool, bool),
-    team: &mut Team,
-    operation: &impl RowOperation<T, K>,
-) {
-    let cut = Cut::new::<T, N>(rows[0], len, have_vectors);
-    let streamed = Streamed::<T, K, N> { rows, cut, rank: team.rank, size: team.size };
-    if cut.is_held::<ITEMS>(team) {
-        // SAFETY: the rows are valid and cut as `streamed` is.
-        let held = unsafe { Held::<T, K, ITEMS, N>::load(streamed) };
-        operation.run(&held, team);
-    } else if streams {
-        operation.run(&streamed, team);
-    }
-}
-
-/// A thread's part of rows, in registers.
-struct Held<T, const K: usize, const ITEMS: usize, const N: usize> {
-    of: Streamed<T, K, N>,
-    vectors: [[[T; N]; K]; ITEMS],
-    edge: [T; K],
-}
-
-impl<T: Scalar, const K: usize, const ITEMS: usize, const N: usize> Held<T, K, ITEMS, N> {
-    /// # Safety
-    ///
-    /// The rows are valid for the cut's length, and aligned where they are cut.
-    #[inline(always)]
-    unsafe fn load(of: Streamed<T, K, N>) -> Self {
-        let mut held = Self { vectors: [[[T::ZERO; N]; K]; ITEMS], edge: [T::ZERO; K], of };
-        each::<ITEMS>(|item| {
-            let i = held.of.rank + item * held.of.size;
-            if i < held.of.cut.split.vectors {
-                // SAFETY: vector i lies within the rows.
-                held.vectors[item] = unsafe { held.of.vectors(held.of.cut.split.head + i * N) };
-            }
-        });
-        if held.of.rank < held.of.cut.edges() {
-            // SAFETY: an element of the rows.
-            held.edge = unsafe { held.of.elements(held.of.cut.edge(held.of.rank)) };
-        }
-        held
-    }
-}
-
-impl<T: Copy, const K: usize, const ITEMS: usize, const N: usize> Source<T, K> for Held<T, K, ITEMS, N> {
-    const IS_HELD: bool = true;
-
-    #[inline(always)]
-    fn visit(&self, mut visit: impl FnMut([T; K], usize)) {
-        let Streamed { cut, rank, size, .. } = self.of;
-        each::<ITEMS>(|item| {
-            let i = rank + item * size;
-            if i < cut.split.vectors {
-                let place = cut.split.head + i * N;
-                each::<N>(|lane| visit(lanewise(|k| self.vectors[item][k][lane]), place + lane));
-            }
-        });
-        if rank < cut.edges() {
-            visit(self.edge, cut.edge(rank));
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, row: *mut T, map: &impl RowMap<T, K>) {
-        let Streamed { cut, rank, size, .. } = self.of;
-        each::<ITEMS>(|item| {
-            let i = rank + item * size;
-            if i < cut.split.vectors {
-                let place = cut.split.head + i * N;
-                // SAFETY: vector i lies within the row, and is aligned.
-                unsafe { store(row.add(place), map.apply::<N>(self.vectors[item], place)) };
-            }
-        });
-        if rank < cut.edges() {
-            let place = cut.edge(rank);
-            // SAFETY: an element of the row.
-            unsafe { row.add(place).write(map.apply::<1>(lanewise(|k| [self.edge[k]]), place)[0]) };
-        }
-    }
-}
-
-/// A thread's part of rows, in memory.
-#[derive(Clone, Copy)]
-struct Streamed<T, const K: usize, const N: usize> {
-    rows: [*const T; K],
-    cut: Cut,
-    rank: usize,
-    size: usize,
-}
-
-impl<T: Copy, const K: usize, const N: usize> Streamed<T, K, N> {
-    /// # Safety
-    ///
-    /// A vector of the cut begins at `place`.
-    #[inline(always)]
-    unsafe fn vectors(&self, place: usize) -> [[T; N]; K] {
-        // SAFETY: by this function's contract.
-        lanewise(|k| unsafe { load(self.rows[k].add(place)) })
-    }
-
-    /// # Safety
-    ///
-    /// `place` lies in the rows.
-    #[inline(always)]
-    unsafe fn elements(&self, place: usize) -> [T; K] {
-        // SAFETY: by this function's contract.
-        lanewise(|k| unsafe { self.rows[k].add(place).read() })
-    }
-}
-
 /// Vectors of each row that a thread loads at once from memory.
 const STREAMED: usize = 4;
 
-impl<T: Copy, const K: usize, const N: usize> Source<T, K> for Streamed<T, K, N> {
-    const IS_HELD: bool = false;
-
-    #[inline(always)]
-    fn visit(&self, mut visit: impl FnMut([T; K], usize)) {
-        stream::<_, _, _, STREAMED, N>(
-            &self.cut,
-            (self.rank, self.size),
-            &mut visit,
-            // SAFETY: `stream` passes places of vectors, and of elements outside of them.
-            |place| unsafe { self.vectors(place) },
-            |visit, place, vectors| each::<N>(|lane| visit(lanewise(|k| vectors[k][lane]), place + lane)),
-            // SAFETY: as above.
-            |place| unsafe { self.elements(place) },
-            |visit, place, elements| visit(elements, place),
-        );
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, row: *mut T, map: &impl RowMap<T, K>) {
-        stream::<_, _, _, STREAMED, N>(
-            &self.cut,
-            (self.rank, self.size),
-            &mut (),
-            // SAFETY: `stream` passes places of vectors, and of elements outside of them.
-            |place| unsafe { self.vectors(place) },
-            // SAFETY: the same places of a row that is cut alike.
-            |(), place, vectors| unsafe { store(row.add(place), map.apply::<N>(vectors, place)) },
-            // SAFETY: as above.
-            |place| unsafe { self.elements(place) },
-            |(), place, elements| {
-                let [value] = map.apply::<1>(lanewise(|k| [elements[k]]), place);
-                // SAFETY: as above.
-                unsafe { row.add(place).write(value) };
-            },
-        );
-    }
-}
-
 /// Visits a part of a row of any length: the thread `rank` of `size` takes vectors `rank`, `rank + size`, …; the loads of
-/// `ITEMS` of them are issued before the first is used. `vector(i)` loads the vector that begins at element i, `element(i)`
-/// a single one; what visits them gets the place of the first element, and `state`.
+/// `ITEMS` of them are issued before the first is used. `vector(i, is_there)` loads the vector that begins at element i if it is
+/// there, and gives anything else; `element(i)` loads a single one. What visits them gets the place of the first element, and
+/// `state`.
 #[inline(always)]
 pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     cut: &Cut,
     (rank, size): (usize, usize),
     state: &mut S,
-    vector: impl Fn(usize) -> V,
+    vector: impl Fn(usize, bool) -> V,
     visit: impl Fn(&mut S, usize, V),
     element: impl Fn(usize) -> W,
     visit_element: impl Fn(&mut S, usize, W),
@@ -420,21 +319,16 @@ pub(crate) fn stream<S, V: Copy, W: Copy, const ITEMS: usize, const N: usize>(
     let place = |i: usize| head + i * N;
     let mut first = rank;
     while first < vectors {
-        if vectors - first > (ITEMS - 1) * size {
-            let mut values = [vector(place(first)); ITEMS];
-            each::<ITEMS>(|item| {
-                if item > 0 {
-                    values[item] = vector(place(first + item * size));
-                }
-            });
-            each::<ITEMS>(|item| visit(state, place(first + item * size), values[item]));
-        } else {
-            let mut i = first;
-            while i < vectors {
-                visit(state, place(i), vector(place(i)));
-                i += size;
+        let values: [V; ITEMS] = lanewise(|item| {
+            let i = first + item * size;
+            vector(place(i), i < vectors)
+        });
+        each::<ITEMS>(|item| {
+            let i = first + item * size;
+            if i < vectors {
+                visit(state, place(i), values[item]);
             }
-        }
+        });
         first += ITEMS * size;
     }
     let mut i = rank;
@@ -467,23 +361,48 @@ pub(crate) fn divided(work: usize, parts: u32) -> (usize, usize) {
     ((work as u32 / several) as usize, (work as u32 % several) as usize)
 }
 
+/// The vector at an address if it `is_there`, or anything else.
+///
+/// # Safety
+///
+/// As [`load_or`].
+#[inline(always)]
+pub(crate) unsafe fn load_or_any<T: KernelType, const N: usize>(ptr: *const T, is_there: bool) -> [T; N] {
+    // SAFETY: any bytes are a value; the rest is the caller's promise.
+    unsafe { load_or::<T, N, false>(ptr, is_there, MaybeUninit::zeroed().assume_init()) }
+}
+
 /// Writes what `map` makes of `K` rows to `target`: the part of thread `rank` of `size`.
 ///
 /// # Safety
 ///
-/// As for [`with_rows`]; `target` is valid for `len` elements, and with vectors its address is the same modulo `N` elements
-/// too. Each place has one writer.
+/// The rows and `target` are valid for `len` elements. If they `have_vectors`, their addresses are the same modulo `N` elements.
+/// Each place has one writer.
 #[inline(always)]
-pub(crate) unsafe fn map_rows<T: Copy, const K: usize, const N: usize>(
+pub(crate) unsafe fn map_rows<T: KernelType, const K: usize, const N: usize>(
     rows: [*const T; K],
     target: *mut T,
     (len, have_vectors): (usize, bool),
-    (rank, size): (usize, usize),
+    part: (usize, usize),
     map: &impl RowMap<T, K>,
 ) {
     let cut = Cut::new::<T, N>(target, len, have_vectors);
-    // SAFETY: the rows are cut alike; the rest is the caller's promise.
-    unsafe { Streamed::<T, K, N> { rows, cut, rank, size }.write(target, map) };
+    stream::<_, [[T; N]; K], [T; K], STREAMED, N>(
+        &cut,
+        part,
+        &mut (),
+        // SAFETY: `stream` passes places of vectors that are there, and of elements outside of them, of rows that are cut alike.
+        |place, is_there| lanewise(|k| unsafe { load_or_any(rows[k].wrapping_add(place), is_there) }),
+        // SAFETY: as above.
+        |(), place, vectors| unsafe { store(target.add(place), map.apply::<N>(vectors, place)) },
+        // SAFETY: as above.
+        |place| lanewise(|k| unsafe { rows[k].add(place).read() }),
+        |(), place, elements| {
+            let [value] = map.apply::<1>(lanewise(|k| [elements[k]]), place);
+            // SAFETY: as above.
+            unsafe { target.add(place).write(value) };
+        },
+    );
 }
 
 /// Each element as it is.

@@ -10,7 +10,7 @@ use gpu_std::thread;
 use crate::axis_reduce::{is_last, shared_result};
 use crate::norm::Moments;
 use crate::reduce::Summable;
-use crate::teams::{Cut, Team, each, lanes, lanewise, load, stream, with_lanes};
+use crate::teams::{Cut, Team, each, lanes, lanewise, load_or_any, stream, with_lanes};
 
 /// What a launch passes besides the arrays.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ struct Launch {
 ///
 /// That of [`dot()`].
 #[inline(always)]
-unsafe fn whole<T: Copy, P: KernelType, const K: usize, const N: usize>(
+unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     arrays: [*const T; K],
     len: usize,
     launch: Launch,
@@ -46,8 +46,8 @@ unsafe fn whole<T: Copy, P: KernelType, const K: usize, const N: usize>(
         &cut,
         of_thread,
         &mut partial,
-        // SAFETY: `stream` passes places of whole vectors and of single elements within the arrays.
-        |place| lanewise(|k| unsafe { load(arrays[k].add(place)) }),
+        // SAFETY: `stream` passes places of whole vectors that are there, and of single elements within the arrays.
+        |place, is_there| lanewise(|k| unsafe { load_or_any(arrays[k].wrapping_add(place), is_there) }),
         |partial, _, vectors| each::<N>(|lane| *partial = fold(*partial, lanewise(|k| vectors[k][lane]))),
         // SAFETY: as above.
         |place| lanewise(|k| unsafe { arrays[k].add(place).read() }),

@@ -141,6 +141,79 @@ pub unsafe fn load<T: Copy, const N: usize>(ptr: *const T) -> [T; N] {
     }
 }
 
+/// As [`load`] if `is_there`, or else `otherwise`: on a GPU one instruction without a branch, so that the loads of several
+/// accesses are issued one after the other. For memory that nothing writes during the launch. Unless it is to be `KEPT`, what it
+/// reads in accesses of 16 bytes takes no place in the L1 cache.
+///
+/// # Safety
+///
+/// If `is_there`, as [`load`]; nothing writes the elements while the kernel runs, and `ptr` points to global memory.
+#[inline(always)]
+pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
+    ptr: *const T,
+    is_there: bool,
+    otherwise: [T; N],
+) -> [T; N] {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: by this function's contract; the values have the bytes of the registers.
+    unsafe {
+        macro_rules! predicated {
+            ($load:literal, $register:ident, $bits:ty) => {{
+                let mut bits: $bits = transmute_copy(&otherwise);
+                core::arch::asm!(
+                    concat!(
+                        "{{ .reg .pred there; .reg .b64 global; cvta.to.global.u64 global, {ptr}; ",
+                        "setp.ne.b32 there, {there}, 0; @there ", $load, " {bits}, [global]; }}"
+                    ),
+                    ptr = in(reg64) ptr,
+                    there = in(reg32) u32::from(is_there),
+                    bits = inout($register) bits,
+                    options(pure, readonly, nostack),
+                );
+                return transmute_copy(&bits);
+            }};
+        }
+        match N * size_of::<T>() {
+            2 => predicated!("ld.global.nc.b16", reg16, u16),
+            4 => predicated!("ld.global.nc.b32", reg32, u32),
+            8 => predicated!("ld.global.nc.b64", reg64, u64),
+            16 => {
+                let [mut a, mut b, mut c, mut d]: [u32; 4] = transmute_copy(&otherwise);
+                macro_rules! predicated_vector {
+                    ($load:literal) => {
+                        core::arch::asm!(
+                            concat!(
+                                "{{ .reg .pred there; .reg .b64 global; cvta.to.global.u64 global, {ptr}; ",
+                                "setp.ne.b32 there, {there}, 0; @there ", $load, " {{{a}, {b}, {c}, {d}}}, [global]; }}"
+                            ),
+                            ptr = in(reg64) ptr,
+                            there = in(reg32) u32::from(is_there),
+                            a = inout(reg32) a,
+                            b = inout(reg32) b,
+                            c = inout(reg32) c,
+                            d = inout(reg32) d,
+                            options(pure, readonly, nostack),
+                        )
+                    };
+                }
+                if KEPT {
+                    predicated_vector!("ld.global.nc.v4.b32");
+                } else {
+                    predicated_vector!("ld.global.nc.L1::no_allocate.v4.b32");
+                }
+                return transmute_copy(&[a, b, c, d]);
+            }
+            _ => {}
+        }
+    }
+    if is_there {
+        // SAFETY: by this function's contract.
+        unsafe { load(ptr) }
+    } else {
+        otherwise
+    }
+}
+
 /// Writes `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use gpu_kernels::teams::held_vectors;
+use gpu_kernels::held::{held_elements, held_vectors};
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{
     Arguments, Device, DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice2, Function, Launch, Result,
@@ -131,8 +131,9 @@ pub(super) struct HeldShape {
     pub shape: Shape,
     /// The constant parameter of the instance.
     pub items: u32,
-    /// Whether the rows of all views are cut into vectors at the same places.
-    pub has_vectors: bool,
+    /// Whether rows are taken in vectors: all of them, and the parameters, begin at multiples of 16 bytes and have such a multiple
+    /// of bytes.
+    pub in_vectors: bool,
 }
 
 impl HeldShape {
@@ -154,33 +155,31 @@ impl HeldShape {
         (properties, has_clusters): (&DeviceProperties, bool),
     ) -> Self {
         let size = size_of::<T>();
-        let places = || views.iter().map(|&(start, pitch)| (address(start) % VECTOR, pitch * size % VECTOR));
-        let has_vectors = places().all(|place| Some(place) == places().next());
-        let is_whole = (width * size).is_multiple_of(VECTOR);
-        let is_aligned = is_whole && has_vectors && places().all(|place| place == (0, 0));
+        let is_whole = |bytes: usize| bytes.is_multiple_of(VECTOR);
+        let in_vectors = is_whole(width * size)
+            && views.iter().all(|&(start, pitch)| is_whole(address(start)) && is_whole(pitch * size));
         let threads =
             properties.multiprocessors as usize * properties.max_threads_per_multiprocessor as usize;
-        // What the threads of a team hold: vectors, or single elements.
-        let count = if has_vectors { width.div_ceil(VECTOR / size) } else { width };
-        let [of_few, of_many] =
-            [few, many].map(|items| if has_vectors { held_vectors::<T>(items as usize) } else { 1 });
-        // Elements outside of vectors have a thread each, so that a team holds every row that `few` are chosen for.
-        let least = if is_aligned { 1 } else { 16 };
-        let shape = |shape, items| Self { shape, items, has_vectors };
-        if count <= 32 * of_few {
-            let team = count.div_ceil(of_few).next_power_of_two().max(least);
-            return shape(Shape::of_lanes(team, 256, 1, height), few);
+        // What the threads of a team hold: elements.
+        let [of_few, of_many] = [few, many].map(|items| match in_vectors {
+            true => held_vectors::<T>(items as usize) * (VECTOR / size),
+            false => held_elements(items as usize),
+        });
+        let shape = |shape, items| Self { shape, items, in_vectors };
+        let team = |held: usize| width.div_ceil(held).next_power_of_two();
+        let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
+        if width <= 32 * of_few {
+            return shape(Shape::of_lanes(team(of_few), 256, 1, height), few);
         }
-        let is_filled = height.saturating_mul(32) >= threads / 2;
-        if count <= 32 * of_many && is_filled {
-            return shape(Shape::of_lanes(32, 256, 1, height), many);
+        // Enough rows for half of the threads that an instance with so many registers has at once.
+        let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
+        if width <= 32 * of_many && is_filled {
+            return shape(Shape::of_lanes(32, 128, 1, height), many);
         }
-        // Edges need threads of their own, one each, of which there are always enough.
-        let team = |held: usize| count.div_ceil(held).next_power_of_two().clamp(64, MAX_TEAM as usize) as u32;
-        if count <= MAX_TEAM as usize * of_few && !is_filled {
-            return shape(Shape::of_blocks(team(of_few), 1, height), few);
+        if width <= MAX_TEAM as usize * of_few && !is_filled {
+            return shape(Shape::of_blocks(of_block(of_few), 1, height), few);
         }
-        let blocks = count.div_ceil(MAX_TEAM as usize * of_many).next_power_of_two() as u32;
+        let blocks = width.div_ceil(MAX_TEAM as usize * of_many).next_power_of_two() as u32;
         let cluster = match blocks {
             _ if !has_clusters => 1,
             ..=MAX_CLUSTER => blocks,
@@ -190,7 +189,7 @@ impl HeldShape {
                 .next_power_of_two()
                 .clamp(1, MAX_CLUSTER as usize) as u32,
         };
-        shape(Shape::of_blocks(team(of_many), cluster, height), many)
+        shape(Shape::of_blocks(of_block(of_many), cluster, height), many)
     }
 }
 
@@ -250,36 +249,41 @@ mod tests {
         (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (132, 2048);
         let views = [(DevicePtr(1 << 20), width), (DevicePtr(1 << 30), width)];
         let chosen = HeldShape::choose::<T>(&views, (width, height), [2, 8], (&properties, true));
-        assert!(chosen.has_vectors);
+        assert_eq!(chosen.in_vectors, (width * size_of::<T>()).is_multiple_of(VECTOR));
         (chosen.shape.block, chosen.shape.cluster, chosen.shape.team, chosen.items)
     }
 
     #[test]
     fn longer_rows_have_larger_teams() {
         assert_eq!(of::<f32>(4, 1 << 20), (256, 1, 1, 2));
-        assert_eq!(of::<f32>(1, 1 << 20), (256, 1, 16, 2), "not aligned: edges have threads of their own");
         assert_eq!(of::<f32>(128, 1 << 20), (256, 1, 16, 2));
-        assert_eq!(of::<f32>(1024, 65_536), (256, 1, 32, 8));
-        assert_eq!(of::<f32>(4096, 4096), (512, 1, 512, 2));
+        assert_eq!(of::<f32>(1024, 65_536), (128, 1, 32, 8));
+        assert_eq!(of::<bf16>(1024, 65_536), (128, 1, 32, 8));
+        assert_eq!(of::<f32>(4096, 4096), (128, 1, 128, 8));
         assert_eq!(of::<f32>(16_384, 16_384), (512, 1, 512, 8));
         assert_eq!(of::<f32>(131_072, 2048), (512, 8, 512, 8));
         assert_eq!(of::<bf16>(131_072, 2048), (512, 8, 512, 8));
         assert_eq!(of::<f32>(1 << 20, 128), (512, 8, 512, 8), "read twice");
         assert_eq!(of::<f32>(1 << 20, 4096).1, 1, "enough rows without clusters");
         assert_eq!(of::<f32>(1024, 100), (128, 1, 128, 2), "few rows have more threads");
+        assert_eq!(of::<f32>(255, 1 << 20), (256, 1, 32, 2), "not of whole vectors");
+        assert_eq!(
+            of::<f32>(4095, 4096),
+            (512, 1, 512, 8),
+            "fewer elements a thread where they are taken one by one"
+        );
     }
 
     #[test]
-    fn rows_that_are_aligned_differently_have_no_vectors() {
+    fn unaligned_rows_are_taken_in_elements() {
         let properties = Device::emulated(0).unwrap().properties().clone();
         let choose = |views: [(usize, usize); 2]| {
             let views = views.map(|(start, pitch)| (DevicePtr(start as u64), pitch));
             HeldShape::choose::<f32>(&views, (100, 10), [2, 8], (&properties, false))
         };
-        assert!(choose([(1 << 20, 100), (1 << 30, 104)]).has_vectors);
-        assert!(choose([(4, 101), (20, 105)]).has_vectors, "the same row begins at the same place");
-        assert!(!choose([(4, 101), (8, 101)]).has_vectors);
-        assert!(!choose([(0, 101), (0, 102)]).has_vectors);
+        assert!(choose([(1 << 20, 100), (1 << 30, 104)]).in_vectors);
+        assert!(!choose([(4, 100), (20, 104)]).in_vectors);
+        assert!(!choose([(1 << 20, 101), (1 << 30, 101)]).in_vectors);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Layer norm and RMS norm of rows.
 
-use gpu_kernels::teams::{BACKWARD_FEW, FEW};
+use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, SliceMut, SliceMut2, Value};
 use warpsmith_runtime::{
     DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream,
@@ -16,7 +16,8 @@ use crate::ops::number::Real;
 ///
 /// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows of
 /// up to 16 384 elements are held in registers by a block, up to 131 072 by a cluster of blocks on a device that has clusters
-/// (a quarter as many of f64); longer ones are read twice.
+/// (a quarter as many of f64, and where rows do not
+/// begin and end at multiples of 16 bytes); longer ones are read twice.
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a weight or bias that has not an element for each
@@ -156,13 +157,16 @@ fn forward<T: Real>(
     if x.is_empty() {
         return Ok(());
     }
-    let views = [(x.as_device_ptr(), x.pitch()), (out.as_device_ptr(), out.pitch())];
+    let place = (x.as_device_ptr(), x.pitch());
+    let [weight_place, bias_place] =
+        [weight, bias].map(|array| array.map_or(place, |array| (array.as_device_ptr(), 0)));
+    let views = [place, (out.as_device_ptr(), out.pitch()), weight_place, bias_place];
     let sides = (x.width(), x.height());
-    let HeldShape { shape, items, has_vectors } =
-        HeldShape::new::<T>(&views, sides, [FEW as u32, 8], stream.device());
+    let HeldShape { shape, items, in_vectors } =
+        HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm", T::NAME, items)?;
     let Norm { is_rms, epsilon, .. } = norm;
-    let arguments = (x, weight, bias, out, epsilon, u32::from(is_rms), shape.team, u32::from(has_vectors));
+    let arguments = (x, weight, bias, out, epsilon, u32::from(is_rms), shape.team, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sides, lengths, shape and alignment are as it requires.
     unsafe {
         kernel.launch::<(
@@ -202,15 +206,16 @@ fn backward<T: Real>(
         // Sums of no rows.
         return [dweight, dbias].into_iter().flatten().try_for_each(|out| fill(stream, out, T::ZERO));
     }
-    let views =
-        [(x.as_device_ptr(), x.pitch()), (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch())];
+    let place = (x.as_device_ptr(), x.pitch());
+    let weight_place = weight.map_or(place, |array| (array.as_device_ptr(), 0));
+    let views = [place, (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch()), weight_place];
     let sides = (x.width(), x.height());
     let mut statistics = DeviceBuffer::<[T::DeviceSum; 2]>::uninit(stream, x.height())?;
-    let HeldShape { shape, items, has_vectors } =
-        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, 4], stream.device());
+    let HeldShape { shape, items, in_vectors } =
+        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
-    let (is_rms, has_vectors) = (u32::from(is_rms), u32::from(has_vectors));
-    let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.team, has_vectors);
+    let (is_rms, in_vectors) = (u32::from(is_rms), u32::from(in_vectors));
+    let arguments = (x, dy, weight, dx, &mut statistics, epsilon, is_rms, shape.team, in_vectors);
     // SAFETY: these are the kernel's parameters, where the sum of a float is its accumulator; sides, lengths, shape and
     // alignment are as it requires.
     unsafe {

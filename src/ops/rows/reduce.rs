@@ -1,6 +1,6 @@
 //! Reductions along rows, columns and segments.
 
-use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, workspace_bytes};
+use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, SLOTS, workspace_bytes};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::driver::DevicePtr;
@@ -14,10 +14,10 @@ use crate::ops::data::fill;
 use crate::ops::number::{Element, Number, Real};
 use crate::ops::offset_check::check_offsets;
 
-/// Vectors that a thread loads at once.
+/// Vectors that a thread loads at once of columns.
 const ITEMS: usize = 4;
-/// Rows that lanes load at once.
-const ROWS: usize = 4;
+/// Vectors of a lane for a row, at most, where rows are enough to fill the device.
+const OF_LANE: usize = 128;
 
 /// Runs `work` with the stream's workspace for this number of partial results; with null where there are none.
 ///
@@ -53,19 +53,19 @@ pub(super) fn resident(device: &DeviceProperties, block: u32) -> usize {
 fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties) -> (Shape, usize) {
     let (width, height) = (x.width(), x.height());
     let vectors = width.div_ceil((VECTOR / size_of::<T>()).max(1));
-    // Lanes load whole short rows, several at once: in vectors, or up to four single elements each.
-    if has_whole_vectors(x) && vectors <= 32 {
-        return (Shape::of_lanes(vectors.next_power_of_two(), MAX_BLOCK, ROWS, height), 1);
+    // Lanes load whole short rows, several at once: in vectors or in single elements.
+    let units = if has_whole_vectors(x) { vectors } else { width };
+    if units <= 32 * SLOTS {
+        let lanes = units.next_power_of_two().min(32);
+        let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
+        return (Shape::of_lanes(lanes, MAX_BLOCK, rows, height), 1);
     }
-    if width <= 4 * 32 {
-        return (Shape::of_lanes(width.div_ceil(4).next_power_of_two(), MAX_BLOCK, ROWS, height), 1);
-    }
-    let warps = resident(device, 32);
-    if vectors <= 2 * 32 * ITEMS && height >= warps / 2 {
+    // A warp does not wait for others, as a block does.
+    if vectors <= 32 * OF_LANE && height >= resident(device, 32) {
         return (Shape::of_lanes(32, MAX_BLOCK, 1, height), 1);
     }
-    let block = (vectors / ITEMS).next_power_of_two().clamp(64, MAX_BLOCK as usize) as u32;
-    let of_block = block as usize * ITEMS;
+    let block = (vectors / SLOTS).next_power_of_two().clamp(64, MAX_BLOCK as usize) as u32;
+    let of_block = block as usize * SLOTS;
     let parts = resident(device, block).div_ceil(height.max(1)).min(vectors / of_block).max(1);
     let parts = if height > COUNTERS { 1 } else { parts };
     (Shape::of_blocks(block, 1, height.saturating_mul(parts)), parts)

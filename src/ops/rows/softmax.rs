@@ -1,6 +1,6 @@
 //! Softmax and log-softmax of rows.
 
-use gpu_kernels::teams::{BACKWARD_FEW, FEW};
+use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Slice2, SliceMut2, Value};
 use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
 
@@ -11,7 +11,8 @@ use crate::ops::number::Real;
 ///
 /// Computed of the differences from the row's greatest element, in f32 for f16 and bf16, and rounded once. A row that has
 /// +∞ or NaN, or nothing above -∞, becomes NaN. Rows of up to 16 384 elements are held in registers by a block, up to 131 072
-/// by a cluster of blocks on a device that has clusters (a quarter as many of f64); longer ones are read twice.
+/// by a cluster of blocks on a device that has clusters (a quarter as many of f64, and where rows do not
+/// begin and end at multiples of 16 bytes); longer ones are read twice.
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.
@@ -54,10 +55,10 @@ fn forward<T: Real>(
         return Ok(());
     }
     let views = [(x.as_device_ptr(), x.pitch()), (out.as_device_ptr(), out.pitch())];
-    let HeldShape { shape, items, has_vectors } =
-        HeldShape::new::<T>(&views, sides, [FEW as u32, 8], stream.device());
+    let HeldShape { shape, items, in_vectors } =
+        HeldShape::new::<T>(&views, sides, [FEW as u32, MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax", T::NAME, items)?;
-    let arguments = (x, out, u32::from(is_log), shape.team, u32::from(has_vectors));
+    let arguments = (x, out, u32::from(is_log), shape.team, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
     unsafe {
         kernel.launch::<(Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(&shape, arguments)
@@ -121,10 +122,10 @@ fn backward<T: Real>(
     let views =
         [(y.as_device_ptr(), y.pitch()), (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch())];
     let sides = (y.width(), y.height());
-    let HeldShape { shape, items, has_vectors } =
-        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, 4], stream.device());
+    let HeldShape { shape, items, in_vectors } =
+        HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "softmax_backward", T::NAME, items)?;
-    let arguments = (y, dy, dx, u32::from(is_log), shape.team, u32::from(has_vectors));
+    let arguments = (y, dy, dx, u32::from(is_log), shape.team, u32::from(in_vectors));
     // SAFETY: these are the kernel's parameters; sides, shape and alignment are as it requires.
     unsafe {
         kernel.launch::<(Slice2<T>, Slice2<T>, SliceMut2<T>, Value<u32>, Value<u32>, Value<u32>), _>(
