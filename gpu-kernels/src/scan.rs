@@ -122,7 +122,7 @@ macro_rules! kernels {
         #[kernel(
             types(T = $($t),*),
             consts(ITEMS = 4; VECTOR = 16),
-            launch_bounds(256, 2),
+            launch_bounds(256, 3),
             bytes = x.bytes() + out.bytes()
         )]
         pub unsafe fn $name<T: $bound, const ITEMS: usize, const VECTOR: usize>(

@@ -16,7 +16,7 @@ use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
 use crate::element::KernelType;
 use crate::look_back::{LookBack, TileQueue, check};
-use crate::vectorized::{aligned, each, lanes, load, store, with_lanes};
+use crate::vectorized::{aligned, each, lanes, load, opaque, store, with_lanes};
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
@@ -236,23 +236,22 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         // Places are counted from `head` elements before the first.
         let (tile_start, start) = (tile * tile_len, tile * tile_len + of_thread);
         let is_whole = tile_start >= head && tile_start + tile_len <= head + len;
-        let mut rows = [[O::absent(); N]; ITEMS];
-        if is_whole {
-            each::<ITEMS>(|row| {
+        let read = |rows: &mut [[O::Item; N]; ITEMS], row: usize, start: usize| {
+            let place = start + row * row_len;
+            if is_whole {
                 // SAFETY: the whole tile lies within the array; `start` and rows are multiples of `N`.
-                rows[row] = unsafe { arrays.load_vector(start + row * row_len - head) };
-            });
-        } else {
-            each::<ITEMS>(|row| {
+                rows[row] = unsafe { arrays.load_vector(place - head) };
+            } else {
                 each::<N>(|i| {
-                    let place = start + row * row_len + i;
-                    if place >= head && place - head < len {
+                    if place + i >= head && place + i - head < len {
                         // SAFETY: just checked.
-                        rows[row][i] = unsafe { arrays.load(place - head) };
+                        rows[row][i] = unsafe { arrays.load(place + i - head) };
                     }
                 });
-            });
-        }
+            }
+        };
+        let mut rows = [[O::absent(); N]; ITEMS];
+        each::<ITEMS>(|row| read(&mut rows, row, start));
 
         let mut totals = [O::identity(); ITEMS];
         each::<ITEMS>(|row| {
@@ -293,6 +292,10 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         if let Some(warps_below) = warps_below {
             before = O::combine(before, warps_below);
         }
+        // Read again, from the cache, so that no registers are taken while the block waits for others: more blocks fit.
+        let start = opaque(start);
+        let mut rows = [[O::absent(); N]; ITEMS];
+        each::<ITEMS>(|row| read(&mut rows, row, start));
         each::<ITEMS>(|row| {
             let before = O::combine(before, befores[row]);
             let mut values = [before; N];
