@@ -316,7 +316,7 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(256, 3),
+    launch_bounds(256, 2),
     bytes = x.bytes() + flags.bytes()
 )]
 pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
@@ -349,7 +349,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(256, 3),
+    launch_bounds(256, 2),
     bytes = x.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
@@ -385,7 +385,7 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(256, 3),
+    launch_bounds(256, 2),
     bytes = x.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]

@@ -63,7 +63,7 @@ pub struct Matrices {
 /// says, and do not overlap; nothing else writes `from` or uses `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64, u128),
-    launch_bounds(256),
+    launch_bounds(256, 1),
     bytes = 2 * shape.count as usize * shape.rows as usize * shape.columns as usize * size_of::<T>()
 )]
 pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut T) {

@@ -107,7 +107,13 @@ pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
 /// Tiles of a scan of `len` elements of `bytes` at any alignment, by accesses of `vector` bytes.
 pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
-    tiles(len, lanes - 1, tile_len(threads, items, lanes))
+    tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
+}
+
+/// Accesses of a thread in a tile of [`scan_slice`], of `ITEMS`: half as many of elements of less and of more than 4 bytes, where
+/// they can be halved. These take more registers, and blocks would not fit.
+const fn rows(bytes: usize, items: usize) -> usize {
+    if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
 
 /// One array, and one of results that is as long.
@@ -193,11 +199,18 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
         let head = x.addr() % (N * size_of::<O::Item>()) / size_of::<O::Item>();
         let out_fits = aligned::<O::Output, N>(out.wrapping_sub(head));
         let slices = Slices::<O> { x, out, len, head, out_fits };
-        let tiles = tiles(len, head, tile_len(block::threads() as usize, ITEMS, N));
+        let of_thread = const { rows(size_of::<O::Item>(), ITEMS) };
+        let tiles = tiles(len, head, tile_len(block::threads() as usize, of_thread, N));
         // SAFETY: by this function's contract.
         unsafe {
             let mut queue = TileQueue::new(workspace, tiles);
-            scan::<O, ITEMS, N>(&slices, &mut queue, initial, exclusive);
+            if const { rows(size_of::<O::Item>(), ITEMS) == ITEMS } {
+                scan::<O, ITEMS, N>(&slices, &mut queue, initial, exclusive);
+            } else {
+                with_lanes!(rows(size_of::<O::Item>(), ITEMS), ROWS => {
+                    scan::<O, ROWS, N>(&slices, &mut queue, initial, exclusive)
+                });
+            }
         }
     })
 }
