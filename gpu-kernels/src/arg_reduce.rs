@@ -2,9 +2,16 @@
 //!
 //! Of equal elements the first counts. A NaN counts as less (for the least) or greater (for the greatest) than
 //! every number, so that the first NaN's index comes out if there is one; +0 and -0 are equal.
+//!
+//! A thread compares the best of each vector with the best so far, and looks for its place in the vector only where it is
+//! better: that is rare, and saves most of the instructions.
+
+use core::marker::PhantomData;
 
 use gpu_std::prelude::*;
-use gpu_std::reduction::Partial;
+use gpu_std::reduction::{Partial, Reduction, reduce_into};
+
+use crate::tile::each;
 
 /// A candidate: its value, and its index or `NONE`.
 #[derive(Clone, Copy)]
@@ -29,6 +36,8 @@ trait Order<A> {
     fn worst() -> A;
     /// Whether number `a` beats number `b`; false when either is NaN.
     fn beats(a: A, b: A) -> bool;
+    /// The better number; NaN if either is.
+    fn best(a: A, b: A) -> A;
 }
 
 /// The least.
@@ -45,6 +54,10 @@ impl<A: Scalar> Order<A> for Least {
     fn beats(a: A, b: A) -> bool {
         a < b
     }
+    #[inline(always)]
+    fn best(a: A, b: A) -> A {
+        a.min_propagate(b)
+    }
 }
 
 impl<A: Scalar> Order<A> for Greatest {
@@ -55,6 +68,10 @@ impl<A: Scalar> Order<A> for Greatest {
     #[inline(always)]
     fn beats(a: A, b: A) -> bool {
         a > b
+    }
+    #[inline(always)]
+    fn best(a: A, b: A) -> A {
+        a.max_propagate(b)
     }
 }
 
@@ -71,12 +88,10 @@ impl<A: Scalar> Candidate<A> {
         Self { value: O::worst(), index: NONE }
     }
 
-    /// The better of this one and an element of a higher index.
+    /// Whether an element of a higher index is better. An equal one is not.
     #[inline(always)]
-    fn fold<O: Order<A>>(self, value: A, index: u64) -> Self {
-        // Indices increase, so an equal value never takes over.
-        let better = O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value));
-        if better { Self { value, index } } else { self }
+    fn is_beaten<O: Order<A>>(self, value: A) -> bool {
+        O::beats(value, self.value) | (is_nan(value) & !is_nan(self.value))
     }
 
     /// The better of two.
@@ -96,30 +111,80 @@ impl<A: Scalar> Candidate<A> {
     }
 }
 
-/// The index of the first least element, of the first NaN if there is one; 0 of no elements.
-#[reduction(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    identity = Candidate::none::<Least>(),
-    fold = |best, x: T, index| best.fold::<Least>(x.to_acc(), index),
-    finish = |best| -> u64 { best.answer() }
-)]
-pub fn reduce_argmin<T: Scalar>(
-    a: Candidate<T::Accumulator>,
-    b: Candidate<T::Accumulator>,
-) -> Candidate<T::Accumulator> {
-    a.better::<Least>(b)
+/// The search.
+struct Search<T, O>(PhantomData<(T, O)>);
+
+impl<T: Scalar, O: Order<T::Accumulator>> Reduction for Search<T, O> {
+    type Item = T;
+    type Partial = Candidate<T::Accumulator>;
+    type Output = u64;
+
+    #[inline(always)]
+    fn identity() -> Self::Partial {
+        Candidate::none::<O>()
+    }
+    #[inline(always)]
+    fn fold(best: Self::Partial, x: T, index: u64) -> Self::Partial {
+        let value = x.to_acc();
+        if best.is_beaten::<O>(value) { Candidate { value, index } } else { best }
+    }
+    #[inline(always)]
+    fn fold_vector<const N: usize>(partials: &mut [Self::Partial; N], vector: [T; N], index: u64) {
+        let mut value = vector[0].to_acc();
+        each::<N>(|lane| {
+            if lane > 0 {
+                value = O::best(value, vector[lane].to_acc());
+            }
+        });
+        if partials[0].is_beaten::<O>(value) {
+            let mut first = N - 1;
+            each::<N>(|place| {
+                let (lane, best) = (N - 1 - place, value);
+                let own = vector[lane].to_acc();
+                if (own == best) | (is_nan(own) & is_nan(best)) {
+                    first = lane;
+                }
+            });
+            partials[0] = Candidate { value, index: index + first as u64 };
+        }
+    }
+    #[inline(always)]
+    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial {
+        a.better::<O>(b)
+    }
+    #[inline(always)]
+    fn finish(best: Self::Partial) -> u64 {
+        best.answer()
+    }
 }
 
-/// The index of the first greatest element, of the first NaN if there is one; 0 of no elements.
-#[reduction(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
-    identity = Candidate::none::<Greatest>(),
-    fold = |best, x: T, index| best.fold::<Greatest>(x.to_acc(), index),
-    finish = |best| -> u64 { best.answer() }
-)]
-pub fn reduce_argmax<T: Scalar>(
-    a: Candidate<T::Accumulator>,
-    b: Candidate<T::Accumulator>,
-) -> Candidate<T::Accumulator> {
-    a.better::<Greatest>(b)
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $order:ident;)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// As [`reduce_into`].
+        #[kernel(
+            types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
+            consts(ITEMS = 4; VECTOR = 16),
+            launch_bounds(512, 1),
+            bytes = input.bytes()
+        )]
+        pub unsafe fn $name<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+            input: &[T],
+            workspace: *mut u64,
+            result: *mut u64,
+        ) {
+            // SAFETY: by this function's contract.
+            unsafe { reduce_into::<Search<T, $order>, ITEMS, VECTOR>(input, workspace, result) }
+        }
+    )* };
+}
+
+kernels! {
+    /// The index of the first least element, of the first NaN if there is one; 0 of no elements.
+    reduce_argmin = Least;
+    /// The index of the first greatest element, of the first NaN if there is one; 0 of no elements.
+    reduce_argmax = Greatest;
 }

@@ -22,6 +22,9 @@ pub use gpu_std::look_back::workspace_len;
 /// Bytes of shared memory for a tile: of 256 threads with four accesses of 16 bytes.
 const STAGE_BYTES: usize = 256 * 4 * 16;
 
+/// Elements that a thread writes at once.
+const AHEAD: usize = 4;
+
 /// Which elements are selected.
 ///
 /// # Safety
@@ -96,18 +99,18 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
         // The array's elements of this tile.
         let first = tile_start.saturating_sub(head);
         let end = if tile_start + tile_len - head < len { tile_start + tile_len - head } else { len };
+        let elements = (end - first) as u32;
         // SAFETY: `x` is valid for elements of this tile.
         let any = unsafe { x.add(first).read() };
         let mut rows = [[any; N]; ITEMS];
-        // Bit i for element i of a vector: whether there is one, and whether it is selected.
-        let (mut present, mut chosen) = ([0_u32; ITEMS], [0_u32; ITEMS]);
+        // Bit i for element i of a vector: whether it is selected.
+        let mut chosen = [0_u32; ITEMS];
         if is_whole {
             each::<ITEMS>(|row| {
                 // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first.
                 rows[row] = unsafe { load(x.add(start + row * row_len - head)) };
             });
             each::<ITEMS>(|row| {
-                present[row] = const { u32::MAX >> (32 - N) };
                 // SAFETY: as above.
                 chosen[row] = unsafe { select.vector(start + row * row_len - head, rows[row]) };
             });
@@ -119,7 +122,6 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                         // SAFETY: just checked.
                         let item = unsafe { x.add(place - head).read() };
                         rows[row][i] = item;
-                        present[row] |= 1 << i;
                         // SAFETY: just checked.
                         chosen[row] |= u32::from(unsafe { select.element(place - head, item) }) << i;
                     }
@@ -148,13 +150,13 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
         // Selected elements first, the others after them, if they are requested.
         let keeps_others = !targets.rejected.is_null();
         each::<ITEMS>(|row| {
-            let place = start + row * row_len;
+            // Of the tile's elements: those of other vectors wrap.
+            let place = (start + row * row_len).wrapping_sub(head + first) as u32;
             let mut rank = warps_below + befores[row];
             each::<N>(|i| {
                 let is_chosen = chosen[row] >> i & 1 == 1;
-                let is_other = keeps_others && !is_chosen && present[row] >> i & 1 == 1;
-                if is_chosen || is_other {
-                    let in_tile = (place + i).wrapping_sub(head + first) as u32;
+                let in_tile = place.wrapping_add(i as u32);
+                if is_chosen || (keeps_others && in_tile < elements) {
                     let slot = if is_chosen { rank } else { count + in_tile - rank };
                     // SAFETY: selected elements have the ranks below `count`, the others those from there on, of
                     // which a tile has no more than elements; each is of one thread.
@@ -167,20 +169,31 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
         // Its barriers let all threads read what all have staged.
         let before = look_back.prefix_of_block(tile, u64::from(count), |a, b| a + b).unwrap_or(0) as usize;
         queue.prefetch();
-        let staged = if keeps_others { (end - first) as u32 } else { count };
-        let mut slot = own;
-        while slot < staged {
-            // SAFETY: the slot was written. The numbers of selected and of other elements before this tile are those
-            // of this tile's places in the outputs, of which each is of one block.
-            unsafe {
-                let item = stage.add(slot as usize).read();
-                if slot < count {
-                    targets.selected.add(before + slot as usize).write(item);
-                } else {
-                    targets.rejected.add(first - before + (slot - count) as usize).write(item);
+        let staged = if keeps_others { elements } else { count };
+        let mut own_slot = own;
+        while own_slot < staged {
+            // Several at a time, so that they wait for shared memory together.
+            let mut items = [any; AHEAD];
+            each::<AHEAD>(|i| {
+                let slot = own_slot + i as u32 * threads;
+                if slot < staged {
+                    // SAFETY: the slot was written.
+                    items[i] = unsafe { stage.add(slot as usize).read() };
                 }
-            }
-            slot += threads;
+            });
+            each::<AHEAD>(|i| {
+                let slot = own_slot + i as u32 * threads;
+                // SAFETY: the numbers of selected and of other elements before this tile are those of this tile's places in
+                // the outputs, of which each is of one block.
+                unsafe {
+                    if slot < count {
+                        targets.selected.add(before + slot as usize).write(items[i]);
+                    } else if slot < staged {
+                        targets.rejected.add(first - before + (slot - count) as usize).write(items[i]);
+                    }
+                }
+            });
+            own_slot += AHEAD as u32 * threads;
         }
         if !targets.places.is_null() {
             each::<ITEMS>(|row| {

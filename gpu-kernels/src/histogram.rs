@@ -19,7 +19,7 @@ type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
 /// A number of which an even histogram is made.
 pub trait Binned: Scalar {
     /// The bin of `x` among `bins` from `lower` on, of which `upper` is beyond the last; `None` outside, and of NaN. `scale`
-    /// is that of [`scale`](Self::scale).
+    /// is that of [`scale`](Self::scale). Whatever they are, a bin is below `bins`, if there are any.
     fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32>;
 
     /// Bins for each unit, `bins / (upper - lower)`.
@@ -60,13 +60,15 @@ macro_rules! integer_bins {
                 let range = (upper as i64 - lower as i64) as u32 as u64;
                 let estimate = (distance as f32 * scale as f32) as u32;
                 let (exact, floor) = (distance as u64 * bins as u64, estimate as u64 * range);
-                Some(if exact < floor {
+                let bin = if exact < floor {
                     estimate - 1
                 } else if exact - floor >= range {
                     estimate + 1
                 } else {
                     estimate
-                })
+                };
+                // Of another `scale` it may be any.
+                Some(if bin < bins { bin } else { bins - 1 })
             }
             fn scale(bins: u32, lower: Self, upper: Self) -> f64 {
                 f64::from(bins) / (upper as i64 - lower as i64) as f64
@@ -76,7 +78,7 @@ macro_rules! integer_bins {
 }
 integer_bins!(u8, i32, u32);
 
-/// Counts the elements of `x`, each in the bin that `bin` gives, if any.
+/// Counts the elements of `x`, each in the bin that `bin` gives, if any: one below `bins`.
 #[inline(always)]
 fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     x: &[T],
@@ -96,13 +98,14 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
         Some(several) if i >> 32 == 0 => i as u32 % several,
         Some(several) => (i as u64 % NonZeroU64::from(several)) as u32,
     };
-    let add = |channel: u32, item: T| {
+    // `start` is the first counter of a channel.
+    let add = |start: u32, item: T| {
         let Some(bin) = bin(item) else { return };
-        let counter = (channel * bins + bin) as usize;
+        let counter = (start + bin) as usize;
         if copies > 0 {
-            if let Some(counter) = local.get(own + counter) {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
+            // SAFETY: a counter is below `counters`, as `bin` gives bins below `bins`, of which there are some where there are
+            // copies; `own` begins one of the copies.
+            unsafe { local.get_unchecked(own + counter) }.fetch_add(1, Ordering::Relaxed);
         } else if let Some(counter) = counts.get(counter) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
@@ -114,15 +117,15 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
             // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
             |i| unsafe { load(x.as_ptr().add(split.head + i * N)) },
             |i, vector| {
-                let mut channel = channel_of(split.head + i * N);
+                let mut start = channel_of(split.head + i * N) * bins;
                 each::<N>(|lane| {
-                    add(channel, vector[lane]);
-                    channel = if channel + 1 == channels { 0 } else { channel + 1 };
+                    add(start, vector[lane]);
+                    start = if start + bins == counters as u32 { 0 } else { start + bins };
                 });
             },
         );
         // SAFETY: `edges` visits indices below the length only.
-        split.edges(x.len(), |i| add(channel_of(i), unsafe { *x.as_ptr().add(i) }));
+        split.edges(x.len(), |i| add(channel_of(i) * bins, unsafe { *x.as_ptr().add(i) }));
     }
     if copies == 0 {
         return;

@@ -12,15 +12,8 @@ use gpu_std::disjoint::Unclaimed;
 use gpu_std::prelude::*;
 use gpu_std::scan::{Operation, scan_slice};
 
-use crate::tile::with_lanes;
-
 pub use gpu_std::look_back::workspace_len;
 pub use gpu_std::scan::most_tiles;
-
-/// Accesses of a thread in a tile, of `items`: half as many of 16-bit elements, which take twice the registers in f32.
-pub const fn rows<T>(items: usize) -> usize {
-    if size_of::<T>() < 4 && items > 1 { items / 2 } else { items }
-}
 
 /// What is combined, and how: the operation on accumulators.
 trait Combine<T: Scalar> {
@@ -122,7 +115,7 @@ macro_rules! kernels {
         #[kernel(
             types(T = $($t),*),
             consts(ITEMS = 4; VECTOR = 16),
-            launch_bounds(256, 2),
+            launch_bounds(256, 3),
             bytes = x.bytes() + out.bytes()
         )]
         pub unsafe fn $name<T: $bound, const ITEMS: usize, const VECTOR: usize>(
@@ -135,9 +128,7 @@ macro_rules! kernels {
         ) {
             let workspace = (workspace, workspace_len);
             // SAFETY: by this function's contract.
-            with_lanes!(rows::<T>(ITEMS), ROWS => unsafe {
-                scan_slice::<All<T, $combine>, ROWS, VECTOR>(exclusive, initial.to_acc(), x, workspace, out)
-            })
+            unsafe { scan_slice::<All<T, $combine>, ITEMS, VECTOR>(exclusive, initial.to_acc(), x, workspace, out) }
         }
     )* };
 }

@@ -63,7 +63,7 @@ pub struct Matrices {
 /// says, and do not overlap; nothing else writes `from` or uses `to` until the launch ends.
 #[kernel(
     types(T = u8, u16, u32, u64, u128),
-    launch_bounds(256),
+    launch_bounds(256, 1),
     bytes = 2 * shape.count as usize * shape.rows as usize * shape.columns as usize * size_of::<T>()
 )]
 pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut T) {
@@ -146,6 +146,39 @@ unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: u
     });
 }
 
+/// Elements that a thread has on the way at once.
+const AHEAD: usize = 8;
+
+/// Moves the elements below `count`: each thread reads some, then writes them. `address` gives where an element is read and
+/// written, or `None` of one that is not moved.
+///
+/// # Safety
+///
+/// What it gives is valid, and no element is written twice.
+#[inline(always)]
+unsafe fn move_elements<T: KernelType>(count: usize, address: impl Fn(usize) -> Option<(*const T, *mut T)>) {
+    let threads = thread::block_dim_x() as usize;
+    let mut first = thread::thread_idx_x() as usize;
+    while first < count {
+        // SAFETY: zeros are a value of a `KernelType`.
+        let mut values: [T; AHEAD] = unsafe { MaybeUninit::zeroed().assume_init() };
+        let place = |i: usize| address(first + i * threads).filter(|_| first + i * threads < count);
+        each::<AHEAD>(|i| {
+            if let Some((from, _)) = place(i) {
+                // SAFETY: by this function's contract.
+                values[i] = unsafe { from.read() };
+            }
+        });
+        each::<AHEAD>(|i| {
+            if let Some((_, to)) = place(i) {
+                // SAFETY: as above.
+                unsafe { to.write(values[i]) };
+            }
+        });
+        first += AHEAD * threads;
+    }
+}
+
 /// Reads what there is of a tile, element by element.
 #[inline(always)]
 unsafe fn read_elements<T: KernelType, const N: usize>(
@@ -155,17 +188,14 @@ unsafe fn read_elements<T: KernelType, const N: usize>(
     tile: *mut T,
 ) {
     let side = const { side(size_of::<T>()) };
-    let mut element = thread::thread_idx_x() as usize;
-    while element < side * part.height {
-        let (row, column) = (element / side, element % side);
-        if column < part.width {
-            // SAFETY: within the matrix and the tile; each element is one thread's.
-            unsafe {
-                tile.add(place::<N>(size_of::<T>(), column, row))
-                    .write(source.add(row * pitch + column).read())
-            };
-        }
-        element += thread::block_dim_x() as usize;
+    // SAFETY: within the matrix and the tile; each element is one thread's.
+    unsafe {
+        move_elements(side * part.height, |element| {
+            let (row, column) = (element / side, element % side);
+            let from = source.wrapping_add(row * pitch + column);
+            let to = tile.wrapping_add(place::<N>(size_of::<T>(), column, row));
+            (column < part.width).then_some((from, to))
+        });
     }
 }
 
@@ -198,17 +228,12 @@ unsafe fn write_elements<T: KernelType, const N: usize>(
     part: Tile,
 ) {
     let side = const { side(size_of::<T>()) };
-    let mut element = thread::thread_idx_x() as usize;
-    while element < side * part.width {
-        let (column, row) = (element / side, element % side);
-        if row < part.height {
-            // SAFETY: within the tile and the matrix; each element is one thread's.
-            unsafe {
-                target
-                    .add(column * pitch + row)
-                    .write(tile.add(place::<N>(size_of::<T>(), column, row)).read())
-            };
-        }
-        element += thread::block_dim_x() as usize;
+    // SAFETY: within the tile and the matrix; each element is one thread's.
+    unsafe {
+        move_elements(side * part.width, |element| {
+            let (column, row) = (element / side, element % side);
+            let from = tile.wrapping_add(place::<N>(size_of::<T>(), column, row));
+            (row < part.height).then_some((from, target.wrapping_add(column * pitch + row)))
+        });
     }
 }

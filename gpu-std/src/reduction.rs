@@ -47,6 +47,12 @@ pub trait Reduction {
     fn identity() -> Self::Partial;
     /// Takes in element `index`; called with increasing indices on one running value.
     fn fold(partial: Self::Partial, value: Self::Item, index: u64) -> Self::Partial;
+    /// Takes in the elements of a vector from `index` on, by default each in a running value of its own. It may leave some of the
+    /// values as they are: all of them are joined in the end.
+    #[inline(always)]
+    fn fold_vector<const N: usize>(partials: &mut [Self::Partial; N], vector: [Self::Item; N], index: u64) {
+        each::<N>(|lane| partials[lane] = Self::fold(partials[lane], vector[lane], index + lane as u64));
+    }
     /// Joins the running values of two disjoint sets of elements.
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial;
     /// The result, from the running value of all elements.
@@ -157,11 +163,7 @@ fn thread_share<R: Reduction, const ITEMS: usize, const N: usize>(input: &[R::It
         split.vectors,
         // SAFETY: vector i covers elements head + i * N .. + N, all below `tail`, and is aligned by `Split`.
         |i| unsafe { load(ptr.add(split.head + i * N)) },
-        |i, vector| {
-            each::<N>(|lane| {
-                lanes[lane] = R::fold(lanes[lane], vector[lane], (split.head + i * N + lane) as u64);
-            });
-        },
+        |i, vector| R::fold_vector(&mut lanes, vector, (split.head + i * N) as u64),
     );
     let mut partial = R::identity();
     // SAFETY: `edges` visits indices below `len` only.

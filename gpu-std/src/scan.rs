@@ -16,7 +16,7 @@ use crate::atomic::Atomic;
 use crate::disjoint::{DisjointMut, Unclaimed};
 use crate::element::KernelType;
 use crate::look_back::{LookBack, TileQueue, check};
-use crate::vectorized::{aligned, each, lanes, load, store, with_lanes};
+use crate::vectorized::{aligned, each, lanes, load, opaque, store, with_lanes};
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
@@ -107,7 +107,13 @@ pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
 /// Tiles of a scan of `len` elements of `bytes` at any alignment, by accesses of `vector` bytes.
 pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
-    tiles(len, lanes - 1, tile_len(threads, items, lanes))
+    tiles(len, lanes - 1, tile_len(threads, rows(bytes, items), lanes))
+}
+
+/// Accesses of a thread in a tile of [`scan_slice`], of `ITEMS`: half as many of elements of less and of more than 4 bytes, where
+/// they can be halved. These take more registers, and blocks would not fit.
+const fn rows(bytes: usize, items: usize) -> usize {
+    if bytes != 4 && items > 1 && items.is_power_of_two() { items / 2 } else { items }
 }
 
 /// One array, and one of results that is as long.
@@ -193,11 +199,18 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
         let head = x.addr() % (N * size_of::<O::Item>()) / size_of::<O::Item>();
         let out_fits = aligned::<O::Output, N>(out.wrapping_sub(head));
         let slices = Slices::<O> { x, out, len, head, out_fits };
-        let tiles = tiles(len, head, tile_len(block::threads() as usize, ITEMS, N));
+        let of_thread = const { rows(size_of::<O::Item>(), ITEMS) };
+        let tiles = tiles(len, head, tile_len(block::threads() as usize, of_thread, N));
         // SAFETY: by this function's contract.
         unsafe {
             let mut queue = TileQueue::new(workspace, tiles);
-            scan::<O, ITEMS, N>(&slices, &mut queue, initial, exclusive);
+            if const { rows(size_of::<O::Item>(), ITEMS) == ITEMS } {
+                scan::<O, ITEMS, N>(&slices, &mut queue, initial, exclusive);
+            } else {
+                with_lanes!(rows(size_of::<O::Item>(), ITEMS), ROWS => {
+                    scan::<O, ROWS, N>(&slices, &mut queue, initial, exclusive)
+                });
+            }
         }
     })
 }
@@ -236,23 +249,22 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         // Places are counted from `head` elements before the first.
         let (tile_start, start) = (tile * tile_len, tile * tile_len + of_thread);
         let is_whole = tile_start >= head && tile_start + tile_len <= head + len;
-        let mut rows = [[O::absent(); N]; ITEMS];
-        if is_whole {
-            each::<ITEMS>(|row| {
+        let read = |rows: &mut [[O::Item; N]; ITEMS], row: usize, start: usize| {
+            let place = start + row * row_len;
+            if is_whole {
                 // SAFETY: the whole tile lies within the array; `start` and rows are multiples of `N`.
-                rows[row] = unsafe { arrays.load_vector(start + row * row_len - head) };
-            });
-        } else {
-            each::<ITEMS>(|row| {
+                rows[row] = unsafe { arrays.load_vector(place - head) };
+            } else {
                 each::<N>(|i| {
-                    let place = start + row * row_len + i;
-                    if place >= head && place - head < len {
+                    if place + i >= head && place + i - head < len {
                         // SAFETY: just checked.
-                        rows[row][i] = unsafe { arrays.load(place - head) };
+                        rows[row][i] = unsafe { arrays.load(place + i - head) };
                     }
                 });
-            });
-        }
+            }
+        };
+        let mut rows = [[O::absent(); N]; ITEMS];
+        each::<ITEMS>(|row| read(&mut rows, row, start));
 
         let mut totals = [O::identity(); ITEMS];
         each::<ITEMS>(|row| {
@@ -293,6 +305,10 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         if let Some(warps_below) = warps_below {
             before = O::combine(before, warps_below);
         }
+        // Read again, from the cache, so that no registers are taken while the block waits for others: more blocks fit.
+        let start = opaque(start);
+        let mut rows = [[O::absent(); N]; ITEMS];
+        each::<ITEMS>(|row| read(&mut rows, row, start));
         each::<ITEMS>(|row| {
             let before = O::combine(before, befores[row]);
             let mut values = [before; N];

@@ -1,7 +1,7 @@
 //! Scans: each is one launch that reads and writes every element once. The same configuration on the same data, at the
 //! same alignment, gives the same bits every time.
 
-use gpu_kernels::scan::{most_tiles, rows, workspace_len};
+use gpu_kernels::scan::{most_tiles, workspace_len};
 use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
 use gpu_std::family::Variant;
 use gpu_std::scalar::Scalar;
@@ -43,8 +43,7 @@ fn launch<T: Number>(
     let plan = Operation::new::<T>(stream, kernel, x.len(), &arrays, config).plan()?;
     whole_warps(operation, &plan)?;
     let Config { block, items, vector, .. } = *plan.config();
-    let rows = rows::<T>(items as usize);
-    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, rows, vector as usize);
+    let tiles = most_tiles(x.len(), size_of::<T>(), block as usize, items as usize, vector as usize);
     let words = workspace_len(size_of::<<T as Scalar>::Accumulator>(), tiles);
     // SAFETY: the launch is on this stream, and its kernel uses the workspace as a `TileQueue`.
     unsafe {
