@@ -147,7 +147,7 @@ impl Captures {
 
     /// Counts the beginning or end of a capture. Returns whether driver calls on the stream are under way.
     pub fn changed(&self) -> bool {
-        self.word.fetch_add(1 << CALLS, Ordering::SeqCst) % (1 << CALLS) != 0
+        !self.word.fetch_add(1 << CALLS, Ordering::SeqCst).is_multiple_of(1 << CALLS)
     }
 
     /// Counts a driver call until the value is dropped. Returns whether the stream takes part in a capture.
