@@ -74,7 +74,13 @@ mod tests {
             let state = capturing.lock();
             // This thread has the lock.
             stream.call(|_, _| Ok::<_, Error>(())).unwrap();
-            scope.spawn(|| stream.call(|_, _| Ok::<_, Error>(sender.send(()).unwrap())).unwrap());
+            scope.spawn(|| {
+                let call = stream.call(|_, _| {
+                    sender.send(()).unwrap();
+                    Ok::<_, Error>(())
+                });
+                call.unwrap();
+            });
             assert!(called.recv_timeout(Duration::from_millis(50)).is_err());
             drop(state);
             called.recv().unwrap();
