@@ -490,9 +490,9 @@ reductions! {
     "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], 4, |least, _count| T::from_acc(least);
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |least, _count| T::from_acc(least);
     "greatest element (NaN if there is one)": max_rows, max_columns: Scalar, Max => T, [1],
-        [f32, f64, f16, bf16, i32, u32, i64, u64], 4, |greatest, _count| T::from_acc(greatest);
+        [f32, f64, f16, bf16, i32, u32, i64, u64], 3, |greatest, _count| T::from_acc(greatest);
     "index of the first least element (of the first NaN; `u64::MAX` of none)":
         argmin_rows, argmin_columns: Scalar, First<Least> => u64, [1],
         [f32, f64, f16, bf16, i32, u32, i64, u64], 2, |best, count| if count == 0 { u64::MAX } else { best.index() };

@@ -38,7 +38,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let (bounded, predicates) = bounded_generics(&operator.sig.generics);
     let parameters = operator.sig.generics.type_params().map(|parameter| &parameter.ident);
     add_constants(&mut signature.generics, &mut options, &[4], &[16])?;
-    options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(3))));
+    options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(2))));
     options.bytes.get_or_insert(parse_quote!(x.bytes() + out.bytes()));
     signature.safety = Safety::Unsafe(Default::default());
     signature.inputs = parse_quote! {

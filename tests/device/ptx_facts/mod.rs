@@ -278,13 +278,14 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
 
 /// Whether a kernel may spill: with 64 registers, of which a norm of long rows has its elements in 32, a few that are the same
 /// for all rows lie on the stack on sm_90, where barriers of clusters take some; and so do functions of f64, which need more.
-/// More registers would have one block a multiprocessor instead of two.
+/// More registers would have one block a multiprocessor instead of two. Sums of rows of u32 have 8 bytes on sm_80.
 fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_norm = symbol.starts_with("norm__") && symbol.ends_with("_8");
     let is_backward = symbol.starts_with("norm_backward__") && symbol.ends_with("_4");
     let is_double =
         ["softmax__f64", "norm__f64", "norm_backward__f64"].iter().any(|of| symbol.starts_with(of));
-    is_double || arch == 90 && (is_norm || is_backward)
+    let is_sum = ["sum_rows__u32", "prod_rows__u32"].contains(&symbol);
+    is_double || arch == 90 && (is_norm || is_backward) || arch == 80 && is_sum
 }
 
 #[test]
