@@ -65,7 +65,17 @@ fn compare(stream: &Stream, [m, n, k]: [usize; 3]) -> Result<()> {
         let mut c_matrix = MatrixMut::new(&mut theirs, m, n)?;
         let options = Matmul { search: Search::Timed { candidates: 16, repeats: 5 }, ..Matmul::default() };
         let mut calls: [(&str, Call<'_>); 2] = [
-            ("warpsmith", Box::new(|| warpsmith_tensor::matmul_tn(stream, &a_view, &b_view, &mut c_view))),
+            (
+                "warpsmith",
+                Box::new(|| {
+                    warpsmith_tensor::matmul(
+                        stream,
+                        a_view,
+                        warpsmith_tensor::Matrix::from(b_view).transposed(),
+                        &mut c_view,
+                    )
+                }),
+            ),
             (
                 "cuBLASLt",
                 Box::new(|| blas::matmul(stream, &options, a_matrix, b_matrix, c_matrix.reborrow())),

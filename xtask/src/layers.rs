@@ -112,7 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "communicator",
         ],
     ),
-    ("tensor", &["error", "matmul"]),
+    ("tensor", &["error", "matrix", "matmul"]),
     (
         "runtime/libraries",
         &[

@@ -3,7 +3,7 @@
 mod on_gpu {
     use half::bf16;
     use warpsmith_core::{DeviceBuffer, Stream};
-    use warpsmith_tensor::matmul_tn;
+    use warpsmith_tensor::{Matrix, matmul};
 
     use crate::under_test;
 
@@ -22,8 +22,8 @@ mod on_gpu {
         let mut first: Option<Vec<bf16>> = None;
         for repetition in 0..repetitions {
             c.copy_from_host(&poison).unwrap();
-            let rows = (on_a.as_2d(k, m).unwrap(), on_b.as_2d(k, n).unwrap());
-            matmul_tn(&stream, &rows.0, &rows.1, &mut c.as_2d_mut(n, m).unwrap()).unwrap();
+            let b_view = Matrix::from(on_b.as_2d(k, n).unwrap()).transposed();
+            matmul(&stream, on_a.as_2d(k, m).unwrap(), b_view, c.as_2d_mut(n, m).unwrap()).unwrap();
             let c = c.to_host().unwrap();
             if let Some(first) = &first {
                 let same = first.iter().zip(&c).all(|(x, y)| x.to_bits() == y.to_bits());
