@@ -80,7 +80,7 @@ fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
     let depth = 128 / size_of::<A>() as u32;
     let row_of_a = |row: u32| -> Vec<A::Sum> {
         // SAFETY: whoever issued the product promised that the tile holds values.
-        (0..depth).map(|k| unsafe { AMajor::element(a, row, k).read() }.widen()).collect()
+        (0..depth).map(|k| unsafe { AMajor::element(a, row, k).read() }.to_sum()).collect()
     };
     let a_rows = [row_of_a(row), row_of_a(row + 8)];
     let mut b_row = vec![A::Sum::ZERO; depth as usize];
@@ -89,7 +89,7 @@ fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
             let column = 8 * j as u32 + 2 * (lane % 4) + i;
             for (k, value) in b_row.iter_mut().enumerate() {
                 // SAFETY: as above.
-                *value = unsafe { BMajor::element(b, column, k as u32).read() }.widen();
+                *value = unsafe { BMajor::element(b, column, k as u32).read() }.to_sum();
             }
             for (half, a_row) in a_rows.iter().enumerate() {
                 let pairs = a_row.iter().zip(&b_row);

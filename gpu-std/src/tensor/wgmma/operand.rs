@@ -61,7 +61,7 @@ pub trait Operand: KernelType {
     /// The number that is multiplied.
     #[doc(hidden)]
     #[cfg(not(target_arch = "nvptx64"))]
-    fn widen(self) -> Self::Sum;
+    fn to_sum(self) -> Self::Sum;
 }
 
 /// The products that there are: of two matrices of one type, of the two 8-bit floating-point types, of the two 8-bit
@@ -80,14 +80,14 @@ pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
 }
 
 macro_rules! operands {
-    ($($ty:ident: $sum:ty, $widen:expr;)*) => { $(
+    ($($ty:ident: $sum:ty, $to_sum:expr;)*) => { $(
         impl Operand for $ty {
             type Sum = $sum;
             #[cfg(not(target_arch = "nvptx64"))]
             #[inline(always)]
-            fn widen(self) -> $sum {
-                let widen: fn($ty) -> $sum = $widen;
-                widen(self)
+            fn to_sum(self) -> $sum {
+                let to_sum: fn($ty) -> $sum = $to_sum;
+                to_sum(self)
             }
         }
     )* };
