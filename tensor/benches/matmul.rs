@@ -22,13 +22,15 @@ fn main() -> Result<()> {
     let stream = Stream::new(&device)?;
     println!("{}", device.name());
     // What cargo passes is no case.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
     if device.is_emulated() {
-        cases = ["bf16:abt:128x256x64", "bf16:ab+gelu:2*64x128x64", "tf32:abt:64", "e4m3:abt:128", "i8:abt:128"]
-            .into_iter()
-            .filter_map(Case::of)
-            .collect();
+        cases =
+            ["bf16:abt:128x256x64", "bf16:ab+gelu:2*64x128x64", "tf32:abt:64", "e4m3:abt:128", "i8:abt:128"]
+                .into_iter()
+                .filter_map(Case::of)
+                .collect();
     } else if cases.is_empty() {
         cases = ["bf16:abt:4096", "bf16:abt:8192"].into_iter().filter_map(Case::of).collect();
     }
@@ -59,7 +61,8 @@ impl Case {
     /// `None` for what is no case.
     fn of(text: &str) -> Option<Self> {
         let [element, layout, shape] = text.split(':').collect::<Vec<_>>()[..] else { return None };
-        let (layout, is_fused) = layout.strip_suffix("+gelu").map_or((layout, false), |layout| (layout, true));
+        let (layout, is_fused) =
+            layout.strip_suffix("+gelu").map_or((layout, false), |layout| (layout, true));
         let (batches, sides) = shape.split_once('*').unwrap_or(("1", shape));
         let sides: Vec<usize> = sides.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
         let shape = match sides[..] {
@@ -85,7 +88,11 @@ trait Number: Element {
     type Theirs: DeviceCopy;
     fn of(number: f32) -> Self;
     fn widen(output: Self::Output) -> f32;
-    fn ours(stream: &Stream, fused: Option<&DeviceBuffer<Self::Output>>, product: Ours<'_, Self>) -> Result<()>;
+    fn ours(
+        stream: &Stream,
+        fused: Option<&DeviceBuffer<Self::Output>>,
+        product: Ours<'_, Self>,
+    ) -> Result<()>;
     fn theirs(
         stream: &Stream,
         fused: Option<&DeviceBuffer<Self::Output>>,
@@ -256,7 +263,8 @@ fn measure(stream: &Stream, case: &Case, calls: &mut [(&str, Call<'_>); 2]) -> R
         once = once.max(time(call, 2)?);
     }
     let is_emulated = stream.device().is_emulated();
-    let seconds = std::env::var("WARPSMITH_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6.0);
+    let seconds =
+        std::env::var("WARPSMITH_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6.0);
     let settle_us = if is_emulated { 0.0 } else { seconds * 0.5e6 };
     let round_us = settle_us / ROUNDS as f64 / 2.0;
     let count = ((round_us / once) as usize).clamp(1, 2000);

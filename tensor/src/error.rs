@@ -47,6 +47,15 @@ pub enum TensorError {
         element: &'static str,
     },
 
+    /// The schedule is none that there is.
+    #[error("{operation}: {what}")]
+    Schedule {
+        /// The operation.
+        operation: &'static str,
+        /// What there is not, and what there is.
+        what: String,
+    },
+
     /// The device has other tensor cores.
     #[error(
         "{operation}: {device} has compute capability {}.{}, and this kernel is for 9.0 alone; multiply by cuBLAS",

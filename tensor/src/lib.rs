@@ -5,7 +5,7 @@
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
 //!
-//! [`Element`] lists the types; devices are those of compute capability 9.0, and the emulated one.
+//! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, and the emulated one.
 //!
 //! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
 //! anything is enqueued: cuBLAS multiplies those.
@@ -31,11 +31,13 @@
 mod error;
 mod matmul;
 mod matrix;
+mod schedule;
 
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
-pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused};
+pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
+pub use schedule::Schedule;
 
 use warpsmith_core::GpuImage;
 

@@ -4,24 +4,24 @@ use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{
-    Arguments, Device, DeviceCopy, DeviceSlice, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
-    TensorMapMut,
+    Arguments, Device, DeviceBuffer, DeviceCopy, DeviceSlice, Launch, Result, Stream, Swizzle, TensorLayout,
+    TensorMap, TensorMapMut,
 };
+use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
 use warpsmith_tensor_kernels::matmul::{
-    self as kernels, BOX, Finish, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
+    self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
 
-pub use warpsmith_tensor_kernels::matmul::Activation;
+pub use warpsmith_tensor_kernels::epilogue::Activation;
 
 use crate::IMAGE;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored};
+use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
 
 const OPERATION: &str = "matmul";
-/// Blocks of a cluster, where C has rows for several.
-const CLUSTER: u32 = 2;
-/// Rows of tiles from which on an odd one costs less than clusters save.
-const MANY_ROWS: u32 = 16;
+/// Threads of a block that adds parts.
+const FINISH_THREADS: u32 = 256;
 
 /// The types of matrices.
 ///
@@ -35,6 +35,9 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the product.
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
+    /// Enqueues the product by parts of K. `None` where there are none.
+    #[doc(hidden)]
+    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
 }
 
 /// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
@@ -68,7 +71,7 @@ pub fn matmul<'a, 'b, 'c, T: Element>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
-    run(stream, &Epilogue::default(), a.into(), b.into(), c.into())
+    run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
 /// As [`matmul()`], with what an [`Epilogue`] says, which costs no further pass over `c`. With k = 0 the sums are zero.
@@ -82,11 +85,27 @@ pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
-    run(stream, epilogue, a.into(), b.into(), c.into())
+    run(stream, None, epilogue, a.into(), b.into(), c.into())
+}
+
+/// [`matmul_fused()`] by a schedule, or by the default for `None`.
+///
+/// # Errors
+/// As [`matmul_fused()`]; [`TensorError::Schedule`] for one that there is not.
+pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
+    stream: &Stream,
+    schedule: impl Into<Option<Schedule>>,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
 }
 
 fn run<T: Element>(
     stream: &Stream,
+    schedule: Option<Schedule>,
     epilogue: &Epilogue<'_, T::Output>,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
@@ -131,7 +150,46 @@ fn run<T: Element>(
     check_rows("a", a.elements, a.stored)?;
     check_rows("b", b.elements, b.stored)?;
     check_rows("c", c.elements.as_slice(), c.stored)?;
-    T::launch(Product { stream, a, b, c, epilogue: *epilogue })
+    let tile_k = ROW_BYTES as usize / size_of::<T>();
+    let work = Work {
+        m: m as u32,
+        n: n as u32,
+        stages: k.div_ceil(tile_k) as u32,
+        batches: batches as u32,
+        multiprocessors: stream.device().properties().multiprocessors,
+        can_split: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
+    };
+    let schedule = match schedule {
+        Some(schedule) => check_schedule(schedule, &work)?,
+        None => Schedule::of(work),
+    };
+    let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
+    match T::BY_PARTS {
+        Some(by_parts) if schedule.splits > 1 => by_parts(product),
+        _ => T::launch(product),
+    }
+}
+
+/// Whether the elements of all parts of a product have numbers of 32 bits.
+fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
+    let pitch = c.columns().next_multiple_of(4) as u128;
+    let elements = pitch * c.rows() as u128 * c.planes() as u128 * u128::from(MOST_SPLITS);
+    elements < 1 << 32
+}
+
+fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
+    let Schedule { cluster, splits } = schedule;
+    let what = if cluster != 1 && cluster != CLUSTER {
+        format!("clusters of {cluster} blocks: there are those of 1 and 2")
+    } else if splits == 0 || splits > MOST_SPLITS {
+        format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
+    } else if splits > 1 && (cluster > 1 || !work.can_split) {
+        "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
+    } else {
+        // Parts that would be empty are left out.
+        return Ok(Schedule { cluster, splits: work.stages.div_ceil(work.split_stages(splits)).max(1) });
+    };
+    Err(TensorError::Schedule { operation: OPERATION, what }.into())
 }
 
 /// Fails on a device that has other tensor cores.
@@ -176,14 +234,18 @@ pub struct Product<'a, 'c, T: Element> {
     b: Matrix<'a, T>,
     c: MatrixMut<'c, T::Output>,
     epilogue: Epilogue<'a, T::Output>,
+    work: Work,
+    schedule: Schedule,
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $sum:ty;)*) => { $(
         impl Element for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
+            const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
+                Some(|$product| $select!($product, $ty, $sum));
         }
     )* };
 }
@@ -191,7 +253,7 @@ macro_rules! elements {
 /// All layouts.
 macro_rules! by_layout {
     ($product:ident, $ty:ty) => {
-        match ($product.a.is_transposed, $product.b.is_transposed, $product.cluster()) {
+        match ($product.a.is_transposed, $product.b.is_transposed, $product.schedule.cluster) {
             (false, true, 1) => $product.fused::<kernels::matmul<$ty, KMajor, KMajor, 1>>(),
             (false, true, _) => $product.fused::<kernels::matmul<$ty, KMajor, KMajor, CLUSTER>>(),
             (false, false, 1) => $product.fused::<kernels::matmul<$ty, KMajor, MnMajor, 1>>(),
@@ -202,31 +264,41 @@ macro_rules! by_layout {
             (true, false, _) => $product.fused::<kernels::matmul<$ty, MnMajor, MnMajor, CLUSTER>>(),
         }
     };
-}
-
-macro_rules! k_major {
-    ($product:ident, $ty:ty) => {
-        match $product.cluster() {
-            1 => $product.fused::<kernels::matmul_tn<$ty, 1>>(),
-            _ => $product.fused::<kernels::matmul_tn<$ty, CLUSTER>>(),
+    ($product:ident, $ty:ty, $sum:ty) => {
+        match $product.b.is_transposed {
+            true => $product.by_parts::<kernels::matmul_parts<$ty, KMajor, 1>, finish_parts<$sum>>(),
+            false => $product.by_parts::<kernels::matmul_parts<$ty, MnMajor, 1>, finish_parts<$sum>>(),
         }
     };
 }
 
+macro_rules! k_major {
+    ($product:ident, $ty:ty) => {
+        match $product.schedule.cluster {
+            1 => $product.fused::<kernels::matmul_tn<$ty, 1>>(),
+            _ => $product.fused::<kernels::matmul_tn<$ty, CLUSTER>>(),
+        }
+    };
+    ($product:ident, $ty:ty, $sum:ty) => {
+        $product.by_parts::<kernels::matmul_tn_parts<$ty, 1>, finish_parts<$sum>>()
+    };
+}
+
 elements! {
-    bf16: product => by_layout;
-    f16: product => by_layout;
-    f32: product => k_major;
-    F8E4M3: product => k_major;
+    bf16: product => by_layout, bf16;
+    f16: product => by_layout, f16;
+    f32: product => k_major, f32;
+    F8E4M3: product => k_major, bf16;
 }
 
 impl Element for i8 {
     fn launch(product: Product<'_, '_, Self>) -> Result<()> {
-        match product.cluster() {
-            1 => product.integers::<kernels::matmul_integers<i8, 1>>(),
-            _ => product.integers::<kernels::matmul_integers<i8, CLUSTER>>(),
+        match product.schedule.cluster {
+            1 => product.plain::<kernels::matmul_integers<i8, 1>>(),
+            _ => product.plain::<kernels::matmul_integers<i8, CLUSTER>>(),
         }
     }
+    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
 }
 
 /// The parameters of kernels with an epilogue.
@@ -243,62 +315,114 @@ type Fused<T, C> = (
 type Plain<T, C> =
     (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
 
-impl<T: Element> Product<'_, '_, T> {
-    /// Blocks of a cluster, which share the tiles of B: not where that leaves a row of tiles without work, and is not
-    /// outweighed by many others.
-    fn cluster(&self) -> u32 {
-        let rows = (self.c.rows() as u32).div_ceil(TILE_M);
-        if rows.is_multiple_of(CLUSTER) || rows >= MANY_ROWS { CLUSTER } else { 1 }
+/// Those of the kernel that adds parts.
+type Sum<C> = (
+    param::Slice<f32>,
+    param::SliceMut<C>,
+    param::Optional<param::Slice<C>>,
+    param::Value<Parts>,
+    param::Value<Finish>,
+);
+
+impl<'a, 'c, T: Element> Product<'a, 'c, T> {
+    fn finish(&self) -> Finish {
+        Finish { scale: self.epilogue.scale, activation: self.epilogue.activation as u32 }
     }
 
     fn fused<K: Kernel<Params = Fused<T, T::Output>>>(self) -> Result<()> {
-        let epilogue = self.epilogue;
-        let finish = Finish { scale: epilogue.scale, activation: epilogue.activation as u32 };
+        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let inputs = Inputs { stream, a, b, work, schedule };
         // SAFETY: the instance is that of the layouts and of the cluster, and the bias has n elements.
-        unsafe { self.launch::<K, _>(|[a, b], c, sizes| (a, b, c, epilogue.bias, sizes, finish)) }
+        unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, bias, sizes, finish)) }
     }
 
-    fn integers<K: Kernel<Params = Plain<T, T::Output>>>(self) -> Result<()> {
-        // SAFETY: the instance is that of the cluster.
-        unsafe { self.launch::<K, _>(|[a, b], c, sizes| (a, b, c, sizes)) }
+    fn plain<K: Kernel<Params = Plain<T, T::Output>>>(self) -> Result<()> {
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        // SAFETY: the instance is that of the layouts and of the cluster.
+        unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
+    }
+
+    /// The sums of parts of K, and then their sum.
+    fn by_parts<K, F>(self) -> Result<()>
+    where
+        K: Kernel<Params = Plain<T, f32>>,
+        F: Kernel<Params = Sum<T::Output>>,
+    {
+        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let (m, n) = (work.m as usize, work.n as usize);
+        let pitch = n.next_multiple_of(4);
+        let planes = (work.batches * schedule.splits) as usize;
+        let stored = Stored { width: n, height: m, planes, pitch, plane: m * pitch };
+        let mut parts = DeviceBuffer::<f32>::uninit(stream, planes * m * pitch)?;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        let to = MatrixMut { elements: parts.as_mut_slice(), stored };
+        // SAFETY: the instance is that of the layouts, for clusters of one block; there is a plane for each part.
+        unsafe { inputs.launch::<K, _, _>(to, |[a, b], c, sizes| (a, b, c, sizes))? };
+
+        let of = Parts {
+            m: work.m,
+            n: work.n,
+            splits: schedule.splits,
+            batches: work.batches,
+            pitch: pitch as u32,
+            c_pitch: c.stored.pitch as u64,
+            c_plane: c.stored.plane as u64,
+        };
+        let threads = work.batches * work.m * (of.pitch / 4);
+        let most = work.multiprocessors.max(1) * 8;
+        let launch = Launch::grid_block(threads.div_ceil(FINISH_THREADS).min(most), FINISH_THREADS);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<F>()?;
+        // SAFETY: these are the parts, the products and the bias of which the sizes are; they are fewer than 2^32.
+        unsafe { kernel.launch_unsafe(stream, launch, (&parts, c.elements, bias, of, finish)) }
     }
 }
 
-impl<'a, 'c, T: Element> Product<'a, 'c, T> {
+/// What kernels of products read.
+struct Inputs<'a, T: DeviceCopy> {
+    stream: &'a Stream,
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    work: Work,
+    schedule: Schedule,
+}
+
+impl<'a, T: Element> Inputs<'a, T> {
     /// Launches a kernel with the arguments that `arguments` makes of maps and sizes.
     ///
     /// # Safety
-    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of `self.cluster()` blocks.
-    unsafe fn launch<K: Kernel, A: Arguments<K::Params>>(
+    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of as many blocks as the schedule says, and `c` has a
+    /// plane for each part of each product.
+    unsafe fn launch<'c, K: Kernel, C: DeviceCopy, A: Arguments<K::Params>>(
         self,
-        arguments: impl FnOnce([TensorMap<'a, T, 3>; 2], TensorMapMut<'c, T::Output, 3>, Sizes) -> A,
+        c: MatrixMut<'c, C>,
+        arguments: impl FnOnce([TensorMap<'a, T, 3>; 2], TensorMapMut<'c, C, 3>, Sizes) -> A,
     ) -> Result<()> {
-        let cluster = self.cluster();
-        let Self { stream, a, b, c, .. } = self;
-        let (m, n, k, batches) = (c.rows() as u32, c.columns() as u32, a.columns() as u32, c.planes() as u32);
+        let Self { stream, a, b, work, schedule: Schedule { cluster, splits } } = self;
         let tile_k = ROW_BYTES / size_of::<T>() as u32;
         let a_tile = if a.is_transposed { [BOX, BOX] } else { [tile_k, TILE_M] };
         let b_tile = if b.is_transposed { [tile_k, TILE_N / cluster] } else { [BOX, BOX] };
-        let c_tile = [ROW_BYTES / size_of::<T::Output>() as u32, GROUP_ROWS];
+        let c_layout = layout::<C>(c.stored, [ROW_BYTES / size_of::<C>() as u32, GROUP_ROWS]);
         let maps = [
             a.elements.tensor_map(&layout::<T>(a.stored, a_tile))?,
             b.elements.tensor_map(&layout::<T>(b.stored, b_tile))?,
         ];
-        let c_layout = layout::<T::Output>(c.stored, c_tile);
         let c = c.elements.tensor_map_mut(&c_layout)?;
-
         let sizes = Sizes {
-            m,
-            n,
-            k,
-            batches,
+            m: work.m,
+            n: work.n,
+            k: a.columns() as u32,
+            batches: work.batches,
             a_planes: a.planes() as u32,
             b_planes: b.planes() as u32,
-            splits: 1,
-            split_stages: k.div_ceil(tile_k).max(1),
+            splits,
+            split_stages: work.split_stages(splits),
         };
-        let tiles =
-            u64::from(m.div_ceil(TILE_M * cluster)) * u64::from(n.div_ceil(TILE_N)) * u64::from(batches);
+        let rows = work.m.div_ceil(TILE_M * cluster);
+        let planes = u64::from(work.batches) * u64::from(splits);
+        let tiles = u64::from(rows) * u64::from(work.n.div_ceil(TILE_N)) * planes;
         if tiles > MOST_TILES {
             let what =
                 format!("c has {tiles} tiles of {} x {TILE_N}, more than {MOST_TILES}", TILE_M * cluster);
@@ -306,7 +430,7 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         }
         let device = stream.device();
         // The shared memory of a multiprocessor is enough for one block.
-        let resident = (device.properties().multiprocessors / cluster).max(1);
+        let resident = (work.multiprocessors / cluster).max(1);
         let grid = (tiles as u32).min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster);
         let kernel = device.load(&IMAGE)?.kernel::<K>()?;

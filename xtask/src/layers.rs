@@ -112,7 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "communicator",
         ],
     ),
-    ("tensor", &["error", "matrix", "matmul"]),
+    ("tensor", &["error", "matrix", "schedule", "matmul"]),
     (
         "runtime/libraries",
         &[

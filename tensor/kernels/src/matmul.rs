@@ -11,14 +11,14 @@
 //!
 //! Design: that of CUTLASS's warp-specialised persistent kernels, and of pranjalssh/fast.cu.
 
-use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores, wait_stores_read};
 use gpu_std::tensor::{
-    Accumulator, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile, Slot, Sum,
-    TensorMap, barrier, warp_group,
+    Accumulator, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile, Slot, TensorMap,
+    barrier, warp_group,
 };
 
+use crate::epilogue::Finish;
 use crate::tiles::Tiles;
 
 /// Rows of C of a block's tile.
@@ -81,29 +81,6 @@ pub struct At {
     pub row: u32,
     /// The column of the first; that of the second is the next. Both may be beyond C.
     pub column: u32,
-}
-
-/// What becomes of sums before they are stored: `activation(scale * sum + bias)`.
-#[derive(Debug, Clone, Copy, KernelValue)]
-#[repr(C)]
-pub struct Finish {
-    /// The factor.
-    pub scale: f32,
-    /// The number of the [`Activation`].
-    pub activation: u32,
-}
-
-/// A function of the elements of a product, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[repr(u32)]
-pub enum Activation {
-    /// x.
-    #[default]
-    None = 0,
-    /// `max(x, 0)`; NaN stays NaN.
-    Relu = 1,
-    /// The Gaussian error linear unit by its approximation with `tanh`.
-    Gelu = 2,
 }
 
 /// Types of matrices, with what their products are stored as.
@@ -178,6 +155,52 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
+/// The sums of parts of K of `a * b`, each a plane of `c`, for products of few tiles: [`finish_parts`](crate::epilogue::finish_parts) adds them. `a` is K-major.
+///
+/// # Safety
+///
+/// That of [`product`].
+#[kernel(
+    types(T = bf16, f16; B = KMajor, MnMajor),
+    consts(CLUSTER = 1),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    no_panic
+)]
+pub unsafe fn matmul_parts<T: Element<Sum = f32>, B: Major, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<f32, 3>,
+    sizes: Sizes,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, f32, KMajor, B, CLUSTER>(a, b, c, sizes, |_, _| ()) }
+}
+
+/// [`matmul_parts`] of types that are multiplied K-major alone.
+///
+/// # Safety
+///
+/// That of [`product`].
+#[kernel(
+    types(T = f32, F8E4M3),
+    consts(CLUSTER = 1),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    no_panic
+)]
+pub unsafe fn matmul_tn_parts<T: Element<Sum = f32>, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<f32, 3>,
+    sizes: Sizes,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, f32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
+}
+
 /// `c = a * b` of integers, both K-major, whose sums wrap.
 ///
 /// # Safety
@@ -192,53 +215,6 @@ pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER
 ) {
     // SAFETY: the caller's promise.
     unsafe { product::<T, i32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
-}
-
-impl Finish {
-    /// Of the sums of a thread, the first of which are at `at`.
-    #[inline(always)]
-    fn apply<C: KernelType + Into<f32>>(
-        self,
-        sums: &mut [f32; TILE_N as usize / 2],
-        bias: Option<&[C]>,
-        at: At,
-    ) {
-        if self.scale != 1.0 {
-            for_each(sums, |sum, _| sum * self.scale);
-        }
-        if let Some(bias) = bias {
-            let last = (bias.len() as u32).wrapping_sub(1);
-            for_each(sums, |sum, column| {
-                // SAFETY: the index is that of the last element at most.
-                let bias: f32 =
-                    unsafe { *bias.get_unchecked((at.column + column).min(last) as usize) }.into();
-                sum + bias
-            });
-        }
-        if self.activation == Activation::Relu as u32 {
-            for_each(sums, |sum, _| if sum < 0.0 { 0.0 } else { sum });
-        } else if self.activation == Activation::Gelu as u32 {
-            for_each(sums, |sum, _| gelu(sum));
-        }
-    }
-}
-
-/// Replaces each sum of a thread by `of` it and its column after that of the first.
-#[inline(always)]
-pub fn for_each<S: Sum>(sums: &mut [S; TILE_N as usize / 2], of: impl Fn(S, u32) -> S) {
-    let mut i = 0;
-    while i < TILE_N as usize / 2 {
-        sums[i] = of(sums[i], (i as u32 / 4) * 8 + i as u32 % 2);
-        i += 1;
-    }
-}
-
-/// `x / (1 + exp(-2 z))` with `z = sqrt(2 / pi) (x + 0.044715 x^3)`, which is `x / 2 (1 + tanh(z))`.
-#[inline(always)]
-fn gelu(x: f32) -> f32 {
-    const LINEAR: f32 = -2.0 * 0.797_884_6 * core::f32::consts::LOG2_E;
-    const CUBIC: f32 = 0.044_715 * LINEAR;
-    x * fast::recip(1.0 + fast::exp2(x * (LINEAR + CUBIC * (x * x))))
 }
 
 /// `c = a * b` for each product of a batch, in clusters of `CLUSTER` blocks along x: the whole of a kernel, by all threads of

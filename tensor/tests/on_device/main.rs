@@ -5,5 +5,6 @@ mod epilogues;
 mod matmul;
 mod matmul_on_gpu;
 mod number;
+mod schedules;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

@@ -49,9 +49,8 @@ fn exact<T: Number>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
             let b = Stored::<T>::new([k, n], b_transposed, random_integers(100 + seed as u64, n * k));
             let case =
                 format!("{} {m} x {n} x {k} {a_transposed} {b_transposed}", std::any::type_name::<T>());
-            for (i, value) in multiply(&a, &b).into_iter().enumerate() {
+            for (i, (value, (expected, _))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
                 let (row, column) = (i / n, i % n);
-                let (expected, _) = a.times(&b, row, column);
                 assert_eq!(T::number_of(value), T::rounded(expected), "{case}, row {row}, column {column}");
             }
         }
@@ -79,8 +78,8 @@ fn any_k_is_exact_where_k_is_not_adjacent() {
     for k in [1, 7, 63, 65, 129] {
         let a = Stored::<bf16>::new([72, k], true, random_integers(k as u64, 72 * k));
         let b = Stored::<bf16>::new([k, 136], false, random_integers(1 + k as u64, 136 * k));
-        for (i, value) in multiply(&a, &b).into_iter().enumerate() {
-            assert_eq!(f64::from(value), a.times(&b, i / 136, i % 136).0, "k {k}, element {i}");
+        for (i, (value, (expected, _))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
+            assert_eq!(f64::from(value), expected, "k {k}, element {i}");
         }
     }
 }
@@ -90,8 +89,7 @@ fn within_rounding<T: Number>(precision: f64) {
     let [m, n, k] = [200, 272, 528];
     let a = Stored::<T>::new([m, k], false, random(seed, m * k));
     let b = Stored::<T>::new([k, n], true, random(seed ^ 1, n * k));
-    for (i, value) in multiply(&a, &b).into_iter().enumerate() {
-        let (expected, all) = a.times(&b, i / n, i % n);
+    for (i, (value, (expected, all))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
         let allowed = expected.abs() * precision + all * T::SUM_PRECISION;
         let error = (T::number_of(value) - expected).abs();
         let name = std::any::type_name::<T>();

@@ -9,6 +9,8 @@ pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
     const POISON: Self::Output;
     /// The part of the sum of absolute products that sums may be wrong by.
     const SUM_PRECISION: f64;
+    /// The greatest of random numbers.
+    const GREATEST: f32 = 1.0;
     fn of(number: f32) -> Self;
     /// What is multiplied.
     fn value(self) -> f64;
@@ -18,10 +20,11 @@ pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
 }
 
 macro_rules! numbers {
-    ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
+    ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $greatest:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
         impl Number for $ty {
             const POISON: $output = $poison;
             const SUM_PRECISION: f64 = $precision;
+            const GREATEST: f32 = $greatest;
             fn of(number: f32) -> Self {
                 let of: fn(f32) -> $ty = $of;
                 of(number)
@@ -42,13 +45,13 @@ macro_rules! numbers {
 }
 
 numbers! {
-    bf16 -> bf16: bf16::NAN, 1e-5, bf16::from_f32, f64::from, bf16::from_f64;
-    f16 -> f16: f16::NAN, 1e-5, f16::from_f32, f64::from, f16::from_f64;
+    bf16 -> bf16: bf16::NAN, 1e-5, 1.0, bf16::from_f32, f64::from, bf16::from_f64;
+    f16 -> f16: f16::NAN, 1e-5, 1.0, f16::from_f32, f64::from, f16::from_f64;
     // Cut to 10 bits of mantissa, which is what the product is compared with.
-    f32 -> f32: f32::NAN, 1e-5, |x| x, |x| f64::from(f32::from_bits(x.to_bits() & !0x1fff)), |x| x as f32;
+    f32 -> f32: f32::NAN, 1e-5, 1.0, |x| x, |x| f64::from(f32::from_bits(x.to_bits() & !0x1fff)), |x| x as f32;
     // The tensor cores keep some 14 bits of sums.
-    F8E4M3 -> bf16: bf16::NAN, 1e-3, F8E4M3::from_f32, |x| f64::from(x.to_f32()), bf16::from_f64;
-    i8 -> i32: i32::MIN, 0.0, |x| x as i8, f64::from, |x| x as i32;
+    F8E4M3 -> bf16: bf16::NAN, 1e-3, 1.0, F8E4M3::from_f32, |x| f64::from(x.to_f32()), bf16::from_f64;
+    i8 -> i32: i32::MIN, 0.0, 127.0, |x| x as i8, f64::from, |x| x as i32;
 }
 
 /// `len` integers from -2 to 2.
@@ -57,10 +60,10 @@ pub fn random_integers<T: Number>(seed: u64, len: usize) -> Vec<T> {
     (0..len).map(|_| T::of(random.i32(-2..=2) as f32)).collect()
 }
 
-/// `len` numbers from -1 to 1.
+/// `len` numbers from -1 to 1, of integers from -127 to 127.
 pub fn random<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| T::of(random.f32() * 2.0 - 1.0)).collect()
+    (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::GREATEST)).collect()
 }
 
 /// A matrix by rows, or by columns if it is transposed.
@@ -89,16 +92,30 @@ impl<T: Number> Stored<T> {
         }
     }
 
-    pub fn at(&self, row: usize, column: usize) -> f64 {
+    fn at(&self, row: usize, column: usize) -> f64 {
         let index = if self.is_transposed { column * self.rows + row } else { row * self.columns + column };
         self.elements[index].value()
     }
 
-    /// The element of the product with `b`, and the sum of the absolute products.
-    pub fn times(&self, b: &Self, row: usize, column: usize) -> (f64, f64) {
-        (0..self.columns).fold((0.0, 0.0), |(sum, all), k| {
-            let product = self.at(row, k) * b.at(k, column);
-            (sum + product, all + product.abs())
-        })
+    /// The element of the product with `b`.
+    pub fn dot(&self, b: &Self, row: usize, column: usize) -> f64 {
+        (0..self.columns).map(|k| self.at(row, k) * b.at(k, column)).sum()
+    }
+
+    /// The product with `b`, row by row, and that of the absolute values.
+    pub fn times(&self, b: &Self) -> Vec<(f64, f64)> {
+        let n = b.columns;
+        let b_rows: Vec<f64> = (0..b.rows).flat_map(|k| (0..n).map(move |column| b.at(k, column))).collect();
+        let mut product = vec![(0.0, 0.0); self.rows * n];
+        for (row, sums) in product.chunks_mut(n.max(1)).enumerate() {
+            for k in 0..self.columns {
+                let x = self.at(row, k);
+                for ((sum, all), y) in sums.iter_mut().zip(&b_rows[k * n..]) {
+                    *sum += x * y;
+                    *all += (x * y).abs();
+                }
+            }
+        }
+        product
     }
 }
