@@ -42,8 +42,10 @@ mod sealed {
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 fn descriptor(address: SharedAddress, box_bytes: u32) -> u64 {
-    const EIGHT_ROWS: u64 = 1024 >> 4;
-    1 << 62 | EIGHT_ROWS << 32 | u64::from(box_bytes >> 4) << 16 | u64::from(address.0 >> 4)
+    // An address has the rank of the block in its cluster in bits 24 and up, which would get into the distance of boxes.
+    let field = |bytes: u32| u64::from((bytes & 0x3_ffff) >> 4);
+    const EIGHT_ROWS: u32 = 1024;
+    1 << 62 | field(EIGHT_ROWS) << 32 | field(box_bytes) << 16 | field(address.0)
 }
 
 impl Major for KMajor {
