@@ -57,6 +57,7 @@
 use core::marker::PhantomData;
 use core::num::Wrapping;
 
+use float8::{F8E4M3, F8E5M2};
 use gpu_spec::param;
 use half::{bf16, f16};
 
@@ -129,7 +130,7 @@ macro_rules! kernel_types {
     )*)* };
 }
 kernel_types! {
-    [false, 0] () u8 i8 u16 i16 u128 i128 f16 bf16 f32 f64;
+    [false, 0] () u8 i8 u16 i16 u128 i128 f16 bf16 F8E4M3 F8E5M2 f32 f64;
     [false, 1] u32 u64 usize;
     [false, -1] i32 i64 isize;
 }

@@ -1,31 +1,58 @@
 //! Matrix products, by the fastest that the device and the matrices allow.
 
-use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
-use warpsmith_tensor::TensorError;
+use half::{bf16, f16};
+use warpsmith_runtime::{Error, Result, Stream};
+use warpsmith_tensor::{Element, TensorError};
 
-#[cfg(feature = "blas")]
-use warpsmith_runtime::library::blas;
+pub use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, MatrixMut};
 
-/// The types of [`matmul_tn()`]: `bf16` and `f16`.
-#[cfg(feature = "blas")]
-pub trait MatrixNumber: warpsmith_tensor::Element + blas::Float {}
-/// The types of [`matmul_tn()`]: `bf16` and `f16`.
-#[cfg(not(feature = "blas"))]
-pub trait MatrixNumber: warpsmith_tensor::Element {}
+/// The types of [`matmul()`], with those of their products: `bf16`, `f16`, `i8` to `i32`, [`F8E4M3`] to `bf16`.
+pub trait MatrixNumber: Element {
+    /// The product by cuBLAS, of what our kernels do not multiply; `error` says what that is.
+    #[doc(hidden)]
+    fn by_library(product: Product<'_, '_, Self>, error: Error) -> Result<()> {
+        let _ = product;
+        Err(error)
+    }
+}
 
-impl MatrixNumber for half::bf16 {}
-impl MatrixNumber for half::f16 {}
+/// What is multiplied.
+#[doc(hidden)]
+#[cfg_attr(not(feature = "blas"), expect(dead_code, reason = "cuBLAS alone takes it"))]
+pub struct Product<'a, 'c, T: Element> {
+    stream: &'a Stream,
+    epilogue: Epilogue<'a, T::Output>,
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    c: MatrixMut<'c, T::Output>,
+}
 
-/// `c = a * b^T`, with `a` of m rows of k, `b` of n rows of k and `c` of m rows of n elements, in sums of `f32` that are rounded
-/// once.
+impl MatrixNumber for F8E4M3 {}
+
+macro_rules! by_library {
+    ($($ty:ident),*) => { $(
+        impl MatrixNumber for $ty {
+            #[cfg(feature = "blas")]
+            fn by_library(product: Product<'_, '_, Self>, _error: Error) -> Result<()> {
+                library::$ty(product)
+            }
+        }
+    )* };
+}
+
+by_library!(bf16, f16, i8);
+
+/// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, each rows or planes of rows; `a` and `b` may be
+/// transposed, [`Matrix::transposed`]. With several planes each is a product; a single `a` or `b` is that of all. Sums are of
+/// `f32`, of `i8` of `i32`, and rounded once; those of [`F8E4M3`] keep some 14 bits of mantissa while they are added.
 ///
-/// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address and pitch of each
-/// matrix are multiples of 16 bytes. Other matrices and other GPUs take cuBLAS, with the feature `blas`; without it they are
-/// errors.
+/// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address, pitch and plane of each
+/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is. What they do not multiply
+/// takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
 ///
 /// # Errors
-/// [`TensorError::Shape`]; without the feature `blas` [`TensorError::Alignment`] and [`TensorError::Device`]; whatever the
-/// runtime or cuBLAS reports.
+/// [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and [`TensorError::Device`];
+/// whatever the runtime or cuBLAS reports.
 ///
 /// ```
 /// # use warpsmith::{bf16, ops, prelude::*};
@@ -34,52 +61,144 @@ impl MatrixNumber for half::f16 {}
 /// let a = DeviceBuffer::from_host(&stream, &numbers(2 * 8))?;
 /// let b = DeviceBuffer::from_host(&stream, &numbers(16 * 8))?;
 /// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 2 * 16)?;
-/// ops::matmul_tn(&stream, &a.as_2d(8, 2)?, &b.as_2d(8, 16)?, &mut c.as_2d_mut(16, 2)?)?;
+/// // 16 rows of 8, read as 8 x 16.
+/// let columns = ops::Matrix::from(b.as_2d(8, 16)?).transposed();
+/// ops::matmul(&stream, a.as_2d(8, 2)?, columns, c.as_2d_mut(16, 2)?)?;
 /// // The first row is 0 1 2 3 4 0 1 2, in both.
 /// assert_eq!(c.to_host()?[0].to_f32(), 35.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
-pub fn matmul_tn<T: MatrixNumber>(
+pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     stream: &Stream,
-    a: &DeviceSlice2<'_, T>,
-    b: &DeviceSlice2<'_, T>,
-    c: &mut DeviceSliceMut2<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
-    match warpsmith_tensor::matmul_tn(stream, a, b, c) {
-        Err(error) if is_for_a_library(error.downcast_ref()) => by_library(stream, a, b, c, error),
-        result => result,
+    let (a, b, mut c) = (a.into(), b.into(), c.into());
+    let result = warpsmith_tensor::matmul(stream, a, b, c.reborrow());
+    or_by_library(result, |error| {
+        T::by_library(Product { stream, epilogue: Epilogue::default(), a, b, c }, error)
+    })
+}
+
+/// `c = activation(scale * a * b + bias)`, as [`Epilogue`] says, without another pass over `c`. As [`matmul()`] else.
+///
+/// # Errors
+/// As [`matmul()`]; [`TensorError::Shape`] for a bias of another length than `c` has columns.
+///
+/// ```
+/// # use warpsmith::{bf16, ops, prelude::*};
+/// use warpsmith::ops::{Activation, Epilogue};
+///
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let ones = |count| vec![bf16::ONE; count];
+/// let x = DeviceBuffer::from_host(&stream, &ones(2 * 8))?;
+/// let weights = DeviceBuffer::from_host(&stream, &ones(8 * 16))?;
+/// let bias = DeviceBuffer::from_host(&stream, &vec![bf16::from_f32(-10.0); 16])?;
+/// let mut y = DeviceBuffer::<bf16>::uninit(&stream, 2 * 16)?;
+/// let epilogue = Epilogue { bias: Some(bias.as_slice()), activation: Activation::Relu, ..Epilogue::default() };
+/// ops::matmul_fused(&stream, &epilogue, x.as_2d(8, 2)?, weights.as_2d(16, 8)?, y.as_2d_mut(16, 2)?)?;
+/// assert_eq!(y.to_host()?, [bf16::ZERO; 32]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    let (a, b, mut c) = (a.into(), b.into(), c.into());
+    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
+    or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
+}
+
+/// [`matmul_fused()`] of `f32`, of which the 19 upper bits are multiplied (TF32): 8 bits of exponent and 10 of mantissa. The
+/// other bits are dropped, so that a product of two numbers has a relative error of up to 2^-9. `b` is transposed, or else
+/// cuBLAS multiplies.
+///
+/// # Errors
+/// As [`matmul_fused()`].
+pub fn matmul_tf32<'a, 'b, 'c>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, f32>,
+    a: impl Into<Matrix<'a, f32>>,
+    b: impl Into<Matrix<'b, f32>>,
+    c: impl Into<MatrixMut<'c, f32>>,
+) -> Result<()> {
+    let (a, b, mut c) = (a.into(), b.into(), c.into());
+    let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
+    or_by_library(result, |error| {
+        #[cfg(feature = "blas")]
+        {
+            let _ = error;
+            library::tf32(Product { stream, epilogue: *epilogue, a, b, c })
+        }
+        #[cfg(not(feature = "blas"))]
+        {
+            let _ = (a, b, c);
+            Err(error)
+        }
+    })
+}
+
+/// Asks `library` for what our kernels do not multiply.
+fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) -> Result<()> {
+    let Err(error) = result else { return Ok(()) };
+    match error.downcast_ref() {
+        Some(TensorError::Alignment { .. } | TensorError::Layout { .. } | TensorError::Device { .. }) => {
+            library(error)
+        }
+        _ => Err(error),
     }
 }
 
-/// Whether cuBLAS multiplies what our kernels do not.
-fn is_for_a_library(error: Option<&TensorError>) -> bool {
-    matches!(error, Some(TensorError::Alignment { .. } | TensorError::Device { .. }))
-}
-
 #[cfg(feature = "blas")]
-fn by_library<T: MatrixNumber>(
-    stream: &Stream,
-    a: &DeviceSlice2<'_, T>,
-    b: &DeviceSlice2<'_, T>,
-    c: &mut DeviceSliceMut2<'_, T>,
-    _error: warpsmith_runtime::Error,
-) -> Result<()> {
-    let layout =
-        |rows: &DeviceSlice2<'_, T>| blas::Layout::new(rows.height(), rows.width()).with_stride(rows.pitch());
-    let c_layout = layout(&c.as_slice());
-    let a = blas::Matrix::with_layout(a.elements(), layout(a))?;
-    let b = blas::Matrix::with_layout(b.elements(), layout(b).transposed())?;
-    let c = blas::MatrixMut::with_layout(c.reborrow().into_elements(), c_layout)?;
-    blas::gemm(stream, blas::Gemm::default(), a, b, c)
-}
+mod library {
+    use warpsmith_runtime::library::blas::{self, Layout, Math};
+    use warpsmith_runtime::{DeviceCopy, Result};
+    use warpsmith_tensor::{Activation, Matrix, MatrixMut};
 
-#[cfg(not(feature = "blas"))]
-fn by_library<T: MatrixNumber>(
-    _stream: &Stream,
-    _a: &DeviceSlice2<'_, T>,
-    _b: &DeviceSlice2<'_, T>,
-    _c: &mut DeviceSliceMut2<'_, T>,
-    error: warpsmith_runtime::Error,
-) -> Result<()> {
-    Err(error)
+    use super::{Product, bf16, f16};
+
+    fn matrix<T: DeviceCopy>(matrix: Matrix<'_, T>) -> Result<blas::Matrix<'_, T>> {
+        let stored = if matrix.is_transposed() { matrix.transposed() } else { matrix };
+        let layout = Layout::new(stored.rows(), stored.columns()).with_stride(stored.pitch());
+        let layout = layout.with_batch(stored.planes(), stored.plane_stride());
+        let layout = if matrix.is_transposed() { layout.transposed() } else { layout };
+        blas::Matrix::with_layout(matrix.elements(), layout)
+    }
+
+    fn matrix_mut<T: DeviceCopy>(matrix: MatrixMut<'_, T>) -> Result<blas::MatrixMut<'_, T>> {
+        let layout = Layout::new(matrix.rows(), matrix.columns()).with_stride(matrix.pitch());
+        let layout = layout.with_batch(matrix.planes(), matrix.plane_stride());
+        blas::MatrixMut::with_layout(matrix.into_elements(), layout)
+    }
+
+    macro_rules! floats {
+        ($($name:ident: $ty:ty, $math:expr;)*) => { $(
+            pub fn $name(product: Product<'_, '_, $ty>) -> Result<()> {
+                let Product { stream, epilogue, a, b, c } = product;
+                let activation = match epilogue.activation {
+                    Activation::None => blas::Activation::None,
+                    Activation::Relu => blas::Activation::Relu,
+                    Activation::Gelu => blas::Activation::Gelu,
+                };
+                let math: Option<Math> = $math(blas::math(stream.device()));
+                let (alpha, bias) = (epilogue.scale, epilogue.bias);
+                let options = blas::Matmul { alpha, bias, activation, math, ..blas::Matmul::default() };
+                blas::matmul(stream, &options, matrix(a)?, matrix(b)?, matrix_mut(c)?)
+            }
+        )* };
+    }
+
+    floats! {
+        bf16: bf16, |_| None;
+        f16: f16, |_| None;
+        tf32: f32, |math| Some(Math { allow_tf32: true, ..math });
+    }
+
+    pub fn i8(Product { stream, a, b, c, .. }: Product<'_, '_, i8>) -> Result<()> {
+        blas::gemm(stream, blas::Gemm::default(), matrix(a)?, matrix(b)?, matrix_mut(c)?)
+    }
 }

@@ -46,7 +46,7 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul_tn`, with the feature `tensor`, a default | `bf16`, `f16` |
+//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_tf32`: f32 |
 //!
 //! ```
 //! use warpsmith::ops::{self, Config, GridRule};
@@ -124,7 +124,9 @@ pub use layout::{
     concat_columns, concat_rows, copy_2d, split_columns, split_rows, transpose, transpose_batched,
 };
 #[cfg(feature = "tensor")]
-pub use matmul::{MatrixNumber, matmul_tn};
+pub use matmul::{
+    Activation, Epilogue, F8E4M3, Matrix, MatrixMut, MatrixNumber, matmul, matmul_fused, matmul_tf32,
+};
 pub use number::{Bits, Element, Integer, Number, Numeric, Real};
 pub use operand::{Operand, column, row};
 pub use own::{map, map_with, reduce, reduce_into, reduce_into_with};

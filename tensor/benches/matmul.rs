@@ -1,85 +1,255 @@
-//! Products of `bf16` matrices, ours beside the fastest of 16 algorithms of cuBLASLt's heuristics, in turns in one run.
+//! Products, ours beside the fastest of 16 algorithms of cuBLASLt's heuristics, in turns in one run.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only a small shape is multiplied. Arguments are shapes,
-//! `4096` or `4096x11008x4096` (m, n, k); without any, 4096 and 8192. Inputs are normally distributed, since the power that a
-//! product draws depends on them. Each figure is the median of the rounds, each timed by events around several products,
-//! after the clock has settled; power and clock are read after each round.
+//! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Arguments are cases,
+//! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k). Types are `bf16`, `f16`, `tf32`,
+//! `e4m3` and `i8` (by cuBLAS, without a search). Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
+//! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight.
+//!
+//! Inputs are normally distributed, since the power that a product draws depends on them. Each figure is the median of the
+//! rounds, each timed by events around several products, after the clock has settled; power and clock are read after each
+//! round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 6 by default.
 
-use half::bf16;
-use warpsmith_core::{Device, DeviceBuffer, Result, Stream};
-use warpsmith_runtime::library::blas::{self, Matmul, Matrix, MatrixMut, Search};
+use half::{bf16, f16};
+use warpsmith_core::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
+use warpsmith_runtime::library::blas::{self, Layout, Math, Matmul, Search};
+use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, MatrixMut};
 
 const ROUNDS: usize = 15;
-const ROUND_US: f64 = 100_000.0;
-const SETTLE_US: f64 = 3_000_000.0;
 
 fn main() -> Result<()> {
     let name = std::env::var("WARPSMITH_BENCH_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     let device = Device::open(&name)?;
     let stream = Stream::new(&device)?;
     println!("{}", device.name());
-    let mut shapes: Vec<[usize; 3]> = std::env::args().skip(1).filter_map(|text| shape(&text)).collect();
+    // What cargo passes is no case.
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
     if device.is_emulated() {
-        shapes = vec![[128, 256, 64]];
-    } else if shapes.is_empty() {
-        shapes = vec![[4096; 3], [8192; 3]];
+        cases =
+            ["bf16:abt:128x256x64", "bf16:ab+gelu:2*64x128x64", "tf32:abt:64", "e4m3:abt:128", "i8:abt:128"]
+                .into_iter()
+                .filter_map(Case::of)
+                .collect();
+    } else if cases.is_empty() {
+        cases = ["bf16:abt:4096", "bf16:abt:8192"].into_iter().filter_map(Case::of).collect();
     }
-    shapes.into_iter().try_for_each(|shape| compare(&stream, shape))
+    for case in &cases {
+        match &*case.element {
+            "bf16" => compare::<bf16>(&stream, case)?,
+            "f16" => compare::<f16>(&stream, case)?,
+            "tf32" => compare::<f32>(&stream, case)?,
+            "e4m3" => compare::<F8E4M3>(&stream, case)?,
+            "i8" => compare::<i8>(&stream, case)?,
+            other => println!("{other}: no type of bf16, f16, tf32, e4m3, i8"),
+        }
+    }
+    Ok(())
 }
 
-/// `4096` or `4096x11008x4096`; `None` for what cargo passes.
-fn shape(text: &str) -> Option<[usize; 3]> {
-    let sides: Vec<usize> = text.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
-    match sides[..] {
-        [side] => Some([side; 3]),
-        [m, n, k] => Some([m, n, k]),
-        _ => None,
+/// What is multiplied.
+struct Case {
+    name: String,
+    element: String,
+    are_transposed: [bool; 2],
+    is_fused: bool,
+    batches: usize,
+    shape: [usize; 3],
+}
+
+impl Case {
+    /// `None` for what is no case.
+    fn of(text: &str) -> Option<Self> {
+        let [element, layout, shape] = text.split(':').collect::<Vec<_>>()[..] else { return None };
+        let (layout, is_fused) =
+            layout.strip_suffix("+gelu").map_or((layout, false), |layout| (layout, true));
+        let (batches, sides) = shape.split_once('*').unwrap_or(("1", shape));
+        let sides: Vec<usize> = sides.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
+        let shape = match sides[..] {
+            [side] => [side; 3],
+            [m, n, k] => [m, n, k],
+            _ => return None,
+        };
+        let are_transposed = match layout {
+            "ab" => [false, false],
+            "abt" => [false, true],
+            "atb" => [true, false],
+            "atbt" => [true, true],
+            _ => return None,
+        };
+        let (name, element, batches) = (text.to_owned(), element.to_owned(), batches.parse().ok()?);
+        Some(Self { name, element, are_transposed, is_fused, batches, shape })
     }
 }
 
-/// Normally distributed numbers.
-fn normals(seed: u64, len: usize) -> Vec<bf16> {
+/// A type of matrices, with what cuBLAS multiplies.
+trait Number: Element {
+    /// The type for cuBLAS, of the same bytes.
+    type Theirs: DeviceCopy;
+    fn of(number: f32) -> Self;
+    fn widen(output: Self::Output) -> f32;
+    fn ours(
+        stream: &Stream,
+        fused: Option<&DeviceBuffer<Self::Output>>,
+        product: Ours<'_, Self>,
+    ) -> Result<()>;
+    fn theirs(
+        stream: &Stream,
+        fused: Option<&DeviceBuffer<Self::Output>>,
+        a: blas::Matrix<'_, Self::Theirs>,
+        b: blas::Matrix<'_, Self::Theirs>,
+        c: blas::MatrixMut<'_, Self::Output>,
+    ) -> Result<()>;
+}
+
+/// The operands of a product.
+struct Ours<'a, T: Element> {
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    c: MatrixMut<'a, T::Output>,
+}
+
+macro_rules! floats {
+    ($($ty:ty, $theirs:ty, $of:expr, $math:expr;)*) => { $(
+        impl Number for $ty {
+            type Theirs = $theirs;
+            fn of(number: f32) -> Self {
+                let of: fn(f32) -> Self = $of;
+                of(number)
+            }
+            fn widen(output: Self::Output) -> f32 {
+                output.into()
+            }
+            fn ours(
+                stream: &Stream,
+                fused: Option<&DeviceBuffer<Self::Output>>,
+                Ours { a, b, c }: Ours<'_, Self>,
+            ) -> Result<()> {
+                let Some(bias) = fused else { return warpsmith_tensor::matmul(stream, a, b, c) };
+                let (bias, activation) = (Some(bias.as_slice()), Activation::Gelu);
+                let epilogue = Epilogue { bias, activation, ..Epilogue::default() };
+                warpsmith_tensor::matmul_fused(stream, &epilogue, a, b, c)
+            }
+            fn theirs(
+                stream: &Stream,
+                fused: Option<&DeviceBuffer<Self::Output>>,
+                a: blas::Matrix<'_, $theirs>,
+                b: blas::Matrix<'_, $theirs>,
+                c: blas::MatrixMut<'_, Self::Output>,
+            ) -> Result<()> {
+                let activation = if fused.is_some() { blas::Activation::Gelu } else { blas::Activation::None };
+                let bias = fused.map(|bias| bias.as_slice());
+                let search = Search::Timed { candidates: 16, repeats: 5 };
+                let options = Matmul { search, bias, activation, math: $math, ..Matmul::default() };
+                blas::matmul(stream, &options, a, b, c)
+            }
+        }
+    )* };
+}
+
+floats! {
+    bf16, bf16, bf16::from_f32, None;
+    f16, f16, f16::from_f32, None;
+    f32, f32, |x| x, Some(Math { allow_tf32: true, ..Math::default() });
+    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, None;
+}
+
+impl Number for i8 {
+    type Theirs = i8;
+    fn of(number: f32) -> Self {
+        (32.0 * number) as i8
+    }
+    fn widen(output: i32) -> f32 {
+        output as f32
+    }
+    fn ours(stream: &Stream, _: Option<&DeviceBuffer<i32>>, Ours { a, b, c }: Ours<'_, i8>) -> Result<()> {
+        warpsmith_tensor::matmul(stream, a, b, c)
+    }
+    fn theirs(
+        stream: &Stream,
+        _: Option<&DeviceBuffer<i32>>,
+        a: blas::Matrix<'_, i8>,
+        b: blas::Matrix<'_, i8>,
+        c: blas::MatrixMut<'_, i32>,
+    ) -> Result<()> {
+        blas::matmul(stream, &Matmul::default(), a, b, c)
+    }
+}
+
+/// Normally distributed numbers, from a table of a million.
+fn normals<T: Number>(seed: u64, len: usize) -> Vec<T> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut pair = || {
         let radius = (-2.0 * (1.0 - random.f32()).ln()).sqrt();
         let angle = random.f32() * std::f32::consts::TAU;
         [radius * angle.cos(), radius * angle.sin()]
     };
-    let mut numbers: Vec<bf16> = (0..len.div_ceil(2)).flat_map(|_| pair()).map(bf16::from_f32).collect();
-    numbers.truncate(len);
+    let table: Vec<T> = (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(T::of).collect();
+    let mut numbers = Vec::with_capacity(len);
+    while numbers.len() < len {
+        // Rows must not repeat each other.
+        let from = random.usize(..table.len());
+        let count = (table.len() - from).min(len - numbers.len());
+        numbers.extend_from_slice(&table[from..from + count]);
+    }
     numbers
 }
 
 /// What is enqueued, once.
 type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-fn compare(stream: &Stream, [m, n, k]: [usize; 3]) -> Result<()> {
-    let a = DeviceBuffer::from_host(stream, &normals(1, m * k))?;
-    let b = DeviceBuffer::from_host(stream, &normals(2, n * k))?;
-    let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
-    let mut theirs = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
+fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
+    let ([m, n, k], batches) = (case.shape, case.batches);
+    let (a_host, b_host) = (normals::<T>(1, batches * m * k), normals::<T>(2, batches * n * k));
+    let (a, b) = (DeviceBuffer::from_host(stream, &a_host)?, DeviceBuffer::from_host(stream, &b_host)?);
+    let (a_theirs, b_theirs): (DeviceBuffer<T::Theirs>, DeviceBuffer<T::Theirs>) = (
+        DeviceBuffer::from_host(stream, bytemuck_cast(&a_host))?,
+        DeviceBuffer::from_host(stream, bytemuck_cast(&b_host))?,
+    );
+    let bias = DeviceBuffer::<T::Output>::zeros(stream, n)?;
+    let bias = case.is_fused.then_some(&bias);
+    let mut ours = DeviceBuffer::<T::Output>::zeros(stream, batches * m * n)?;
+    let mut theirs = DeviceBuffer::<T::Output>::zeros(stream, batches * m * n)?;
     {
-        let (a_view, b_view) = (a.as_2d(k, m)?, b.as_2d(k, n)?);
-        let mut c_view = ours.as_2d_mut(n, m)?;
-        let (a_matrix, b_matrix) = (Matrix::new(&a, m, k)?, Matrix::new(&b, n, k)?.transposed());
-        let mut c_matrix = MatrixMut::new(&mut theirs, m, n)?;
-        let options = Matmul { search: Search::Timed { candidates: 16, repeats: 5 }, ..Matmul::default() };
+        let matrix = |rows: usize, columns: usize, is_transposed: bool| {
+            let (rows, columns) = if is_transposed { (columns, rows) } else { (rows, columns) };
+            let layout = Layout::new(rows, columns).with_batch(batches, rows * columns);
+            if is_transposed { layout.transposed() } else { layout }
+        };
+        let [a_transposed, b_transposed] = case.are_transposed;
+        let view = |buffer, rows, columns, is_transposed| -> Result<Matrix<'_, T>> {
+            let (width, height) = if is_transposed { (rows, columns) } else { (columns, rows) };
+            let matrix = Matrix::from(DeviceBuffer::as_3d(buffer, width, height, batches)?);
+            Ok(if is_transposed { matrix.transposed() } else { matrix })
+        };
+        let (a_view, b_view) = (view(&a, m, k, a_transposed)?, view(&b, k, n, b_transposed)?);
+        let mut c_view = ours.as_3d_mut(n, m, batches)?;
+        let a_matrix = blas::Matrix::with_layout(&a_theirs, matrix(m, k, a_transposed))?;
+        let b_matrix = blas::Matrix::with_layout(&b_theirs, matrix(k, n, b_transposed))?;
+        let mut c_matrix = blas::MatrixMut::with_layout(&mut theirs, matrix(m, n, false))?;
         let mut calls: [(&str, Call<'_>); 2] = [
-            ("warpsmith", Box::new(|| warpsmith_tensor::matmul_tn(stream, &a_view, &b_view, &mut c_view))),
             (
-                "cuBLASLt",
-                Box::new(|| blas::matmul(stream, &options, a_matrix, b_matrix, c_matrix.reborrow())),
+                "warpsmith",
+                Box::new(|| T::ours(stream, bias, Ours { a: a_view, b: b_view, c: (&mut c_view).into() })),
             ),
+            ("cuBLASLt", Box::new(|| T::theirs(stream, bias, a_matrix, b_matrix, c_matrix.reborrow()))),
         ];
-        measure(stream, [m, n, k], &mut calls)?;
+        measure(stream, case, &mut calls)?;
     }
     let (ours, theirs) = (ours.to_host()?, theirs.to_host()?);
-    let largest = ours.iter().zip(&theirs).map(|(x, y)| (x.to_f32() - y.to_f32()).abs()).fold(0.0, f32::max);
-    println!("{m}x{n}x{k} largest difference of the results: {largest}");
+    let differences = ours.iter().zip(&theirs).map(|(&x, &y)| (T::widen(x) - T::widen(y)).abs());
+    println!("{} largest difference of the results: {}", case.name, differences.fold(0.0, f32::max));
     Ok(())
 }
 
-fn measure(stream: &Stream, [m, n, k]: [usize; 3], calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
+/// The same bytes.
+fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
+    assert_eq!((size_of::<T>(), align_of::<T>()), (size_of::<U>(), align_of::<U>()));
+    // SAFETY: both are types of which any bytes are a value, of the same size and alignment.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
+}
+
+fn measure(stream: &Stream, case: &Case, calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
     let time = |call: &mut Call<'_>, count: usize| -> Result<f64> {
         let start = stream.record_timed_event()?;
         (0..count).try_for_each(|_| call())?;
@@ -93,7 +263,10 @@ fn measure(stream: &Stream, [m, n, k]: [usize; 3], calls: &mut [(&str, Call<'_>)
         once = once.max(time(call, 2)?);
     }
     let is_emulated = stream.device().is_emulated();
-    let (settle_us, round_us) = if is_emulated { (0.0, 0.0) } else { (SETTLE_US, ROUND_US) };
+    let seconds =
+        std::env::var("WARPSMITH_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6.0);
+    let settle_us = if is_emulated { 0.0 } else { seconds * 0.5e6 };
+    let round_us = settle_us / ROUNDS as f64 / 2.0;
     let count = ((round_us / once) as usize).clamp(1, 2000);
     let mut settled = 0.0;
     while settled < settle_us {
@@ -113,23 +286,24 @@ fn measure(stream: &Stream, [m, n, k]: [usize; 3], calls: &mut [(&str, Call<'_>)
             clocks[which].extend(now.sm_clock_mhz.map(f64::from));
         }
     }
-    let flops = 2.0 * m as f64 * n as f64 * k as f64;
+    let flops = 2.0 * (case.batches * case.shape.iter().product::<usize>()) as f64;
+    let name = &case.name;
     let [ours, theirs] = times.map(|mut times| {
         times.sort_by(f64::total_cmp);
         (median(times.clone()), times[0])
     });
-    for ((name, _), ((median_us, best), (power, clocks))) in
+    for ((whose, _), ((median_us, best), (power, clocks))) in
         calls.iter().zip([ours, theirs].into_iter().zip(power.into_iter().zip(clocks)))
     {
         println!(
-            "{m}x{n}x{k} {name:9} {median_us:9.1} us {:7.1} TFLOP/s, best {:7.1}, {} W, {} MHz",
+            "{name} {whose:9} {median_us:9.1} us {:7.1} TFLOP/s, best {:7.1}, {} W, {} MHz",
             flops / median_us / 1e6,
             flops / best / 1e6,
             median(power).round(),
             median(clocks).round(),
         );
     }
-    println!("{m}x{n}x{k} ratio to cuBLASLt {:.3} ({ROUNDS} rounds of {count} in turns)", theirs.0 / ours.0);
+    println!("{name} ratio to cuBLASLt {:.3} ({ROUNDS} rounds of {count} in turns)", theirs.0 / ours.0);
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use warpsmith_core::Error;
 #[non_exhaustive]
 pub enum TensorError {
     /// The sides of the matrices do not fit.
-    #[error("{operation}: {what}; a is m x k, b n x k and c m x n")]
+    #[error(
+        "{operation}: {what}; a is m x k, b k x n and c m x n, the bias has n elements, and a single a or b is that of all of a batch"
+    )]
     Shape {
         /// The operation.
         operation: &'static str,
@@ -29,6 +31,29 @@ pub enum TensorError {
         bytes: usize,
         /// The address of the first.
         address: u64,
+    },
+
+    /// The type is not multiplied in this layout.
+    #[error(
+        "{operation}: tensor cores multiply {element} of which the rows of a and the columns of b are adjacent in memory, and \
+         those of {matrix} are not: transpose it, or multiply by cuBLAS"
+    )]
+    Layout {
+        /// The operation.
+        operation: &'static str,
+        /// The matrix.
+        matrix: &'static str,
+        /// The type of the elements.
+        element: &'static str,
+    },
+
+    /// The schedule is none that there is.
+    #[error("{operation}: {what}")]
+    Schedule {
+        /// The operation.
+        operation: &'static str,
+        /// What there is not, and what there is.
+        what: String,
     },
 
     /// The device has other tensor cores.

@@ -1,8 +1,11 @@
 //! Matrix products on tensor cores, in kernels written in Rust.
 //!
-//! | function | it computes | types | devices |
-//! | --- | --- | --- | --- |
-//! | [`matmul_tn()`] | `c = a * b^T` | [`Element`]: `bf16`, `f16`, with sums of `f32` | compute capability 9.0, emulated |
+//! | function | it computes |
+//! | --- | --- |
+//! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
+//! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
+//!
+//! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, and the emulated one.
 //!
 //! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
 //! anything is enqueued: cuBLAS multiplies those.
@@ -18,7 +21,7 @@
 //! let a = DeviceBuffer::from_host(&stream, &numbers(16, |i| i as f32))?;
 //! let b = DeviceBuffer::from_host(&stream, &numbers(64, |i| if i % 9 == 0 { 1.0 } else { 0.0 }))?;
 //! let mut c = DeviceBuffer::<bf16>::zeros(&stream, 16)?;
-//! warpsmith_tensor::matmul_tn(&stream, &a.as_2d(8, 2)?, &b.as_2d(8, 8)?, &mut c.as_2d_mut(8, 2)?)?;
+//! warpsmith_tensor::matmul(&stream, a.as_2d(8, 2)?, b.as_2d(8, 8)?, c.as_2d_mut(8, 2)?)?;
 //! assert_eq!(c.to_host()?, a.to_host()?);
 //! # Ok(())
 //! # }
@@ -27,9 +30,14 @@
 
 mod error;
 mod matmul;
+mod matrix;
+mod schedule;
 
 pub use error::TensorError;
-pub use matmul::{Element, matmul_tn};
+pub use gpu_std::tensor::{F8E4M3, F8E5M2};
+pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused, matmul_with};
+pub use matrix::{Matrix, MatrixMut};
+pub use schedule::Schedule;
 
 use warpsmith_core::GpuImage;
 

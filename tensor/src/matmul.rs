@@ -1,76 +1,195 @@
-//! `c = a * b^T`: checks the matrices, chooses the cluster, and launches.
+//! `c = a * b`: checks the matrices, chooses instance, cluster and parts, and launches.
 
-use gpu_std::Instance;
-use gpu_std::tensor::Operand;
+use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
+use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{
-    Device, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut2, Launch, Result, Stream, Swizzle,
-    TensorLayout,
+    Arguments, Device, DeviceBuffer, DeviceCopy, DeviceSlice, Launch, Result, Stream, Swizzle, TensorLayout,
+    TensorMap, TensorMapMut,
 };
+use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
 use warpsmith_tensor_kernels::matmul::{
-    self as kernels, GROUP_ROWS, SHARED_BYTES, THREADS, TILE_K, TILE_M, TILE_N,
+    self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
+
+pub use warpsmith_tensor_kernels::epilogue::Activation;
 
 use crate::IMAGE;
 use crate::error::TensorError;
+use crate::matrix::{Matrix, MatrixMut, Stored};
+use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
 
-const OPERATION: &str = "matmul_tn";
-/// Blocks of a cluster, where C has rows for several.
-const CLUSTER: u32 = 2;
-/// Rows of tiles from which on an odd one costs less than clusters save.
-const MANY_ROWS: u32 = 16;
+const OPERATION: &str = "matmul";
+/// Threads of a block that adds parts.
+const FINISH_THREADS: u32 = 256;
 
 /// The types of matrices.
-pub trait Element: Operand + DeviceCopy {
+///
+/// | type | product | sums | layouts |
+/// | --- | --- | --- | --- |
+/// | `bf16`, `f16` | the same | `f32` | all |
+/// | `f32`, of which the upper 19 bits are multiplied (TF32) | `f32` | `f32` | `b` transposed |
+/// | [`F8E4M3`] | `bf16` | `f32`, in which the tensor cores keep some 14 bits of mantissa while they add | `b` transposed |
+/// | `i8` | `i32` | `i32`, wrapping | `b` transposed |
+pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the product.
     #[doc(hidden)]
-    fn matmul_tn(product: Product<'_, '_, Self>) -> Result<()>;
+    fn launch(product: Product<'_, '_, Self>) -> Result<()>;
+    /// Enqueues the product by parts of K. `None` where there are none.
+    #[doc(hidden)]
+    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
 }
 
-macro_rules! elements {
-    ($($ty:ty),*) => { $(
-        impl Element for $ty {
-            fn matmul_tn(product: Product<'_, '_, Self>) -> Result<()> {
-                match product.cluster() {
-                    1 => product.launch::<1>(),
-                    _ => product.launch::<CLUSTER>(),
-                }
-            }
-        }
-    )* };
+/// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
+#[derive(Debug, Clone, Copy)]
+pub struct Epilogue<'a, C: DeviceCopy> {
+    /// The factor of the product: 1 by default. For 8-bit numbers the product of the scales of `a` and `b`.
+    pub scale: f32,
+    /// One element for each column of `c`, added to each row. None by default.
+    pub bias: Option<DeviceSlice<'a, C>>,
+    /// Applied last. None by default.
+    pub activation: Activation,
 }
-elements!(bf16, f16);
 
-/// `c = a * b^T`, with `a` of m rows of k, `b` of n rows of k and `c` of m rows of n elements, in sums of `f32` that are
-/// rounded once. The order of the sums depends on k alone. With k = 0, `c` becomes zero.
+impl<C: DeviceCopy> Default for Epilogue<'_, C> {
+    fn default() -> Self {
+        Self { scale: 1.0, bias: None, activation: Activation::None }
+    }
+}
+
+/// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a batch, in sums that are rounded
+/// once. A single `a` or `b` is multiplied by all of a batch. The order of the sums depends on the sizes alone. With k = 0,
+/// `c` becomes zero.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is no multiple of 16 bytes;
-/// [`TensorError::Device`] on a device of another compute capability than 9.0; whatever the runtime reports.
-pub fn matmul_tn<T: Element>(
+/// [`TensorError::Layout`] for one whose type is not multiplied in its layout; [`TensorError::Device`] on a device of another
+/// compute capability than 9.0; whatever the runtime reports.
+pub fn matmul<'a, 'b, 'c, T: Element>(
     stream: &Stream,
-    a: &DeviceSlice2<'_, T>,
-    b: &DeviceSlice2<'_, T>,
-    c: &mut DeviceSliceMut2<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
-    let (m, n, k) = (c.height(), c.width(), a.width());
-    if (a.height(), b.height(), b.width()) != (m, n, k) {
-        let sides = |name: &str, rows, columns| format!("{name} is {rows} x {columns}");
-        let what =
-            [sides("a", a.height(), k), sides("b", b.height(), b.width()), sides("c", m, n)].join(", ");
+    run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
+}
+
+/// As [`matmul()`], with what an [`Epilogue`] says, which costs no further pass over `c`. With k = 0 the sums are zero.
+///
+/// # Errors
+/// As [`matmul()`]; [`TensorError::Shape`] for a bias of another length than `c` has columns.
+pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    run(stream, None, epilogue, a.into(), b.into(), c.into())
+}
+
+/// [`matmul_fused()`] by a schedule, or by the default for `None`.
+///
+/// # Errors
+/// As [`matmul_fused()`]; [`TensorError::Schedule`] for one that there is not.
+pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
+    stream: &Stream,
+    schedule: impl Into<Option<Schedule>>,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: impl Into<Matrix<'a, T>>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T::Output>>,
+) -> Result<()> {
+    run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
+}
+
+fn run<T: Element>(
+    stream: &Stream,
+    schedule: Option<Schedule>,
+    epilogue: &Epilogue<'_, T::Output>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    mut c: MatrixMut<'_, T::Output>,
+) -> Result<()> {
+    let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
+    let of_all = |planes| planes == batches || planes == 1;
+    if (a.rows(), b.rows(), b.columns()) != (m, k, n) || !of_all(a.planes()) || !of_all(b.planes()) {
+        let sides = |name: &str, rows, columns, planes| match planes {
+            1 => format!("{name} is {rows} x {columns}"),
+            _ => format!("{name} is {planes} matrices of {rows} x {columns}"),
+        };
+        let what = [
+            sides("a", a.rows(), k, a.planes()),
+            sides("b", b.rows(), b.columns(), b.planes()),
+            sides("c", m, n, batches),
+        ];
+        return Err(TensorError::Shape { operation: OPERATION, what: what.join(", ") }.into());
+    }
+    if let Some(bias) = epilogue.bias
+        && bias.len() != n
+    {
+        let what = format!("the bias has {} elements and c {n} columns", bias.len());
         return Err(TensorError::Shape { operation: OPERATION, what }.into());
     }
     check_device(stream.device())?;
-    if m == 0 || n == 0 {
+    if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
-    if k == 0 {
-        return zero(stream, c);
+    if k == 0 && epilogue.bias.is_none() {
+        // Every activation of zero is zero.
+        return zero(stream, &mut c);
     }
-    check_rows("a", a.elements(), a.pitch(), m)?;
-    check_rows("b", b.elements(), b.pitch(), n)?;
-    check_rows("c", c.as_slice().elements(), c.pitch(), m)?;
-    T::matmul_tn(Product { stream, a, b, c: c.reborrow() })
+    if size_of::<T>() != 2 {
+        for (matrix, is_right) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
+            if !is_right {
+                let element = std::any::type_name::<T>();
+                return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
+            }
+        }
+    }
+    check_rows("a", a.elements, a.stored)?;
+    check_rows("b", b.elements, b.stored)?;
+    check_rows("c", c.elements.as_slice(), c.stored)?;
+    let tile_k = ROW_BYTES as usize / size_of::<T>();
+    let work = Work {
+        m: m as u32,
+        n: n as u32,
+        stages: k.div_ceil(tile_k) as u32,
+        batches: batches as u32,
+        multiprocessors: stream.device().properties().multiprocessors,
+        can_split: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
+    };
+    let schedule = match schedule {
+        Some(schedule) => check_schedule(schedule, &work)?,
+        None => Schedule::of(work),
+    };
+    let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
+    match T::BY_PARTS {
+        Some(by_parts) if schedule.splits > 1 => by_parts(product),
+        _ => T::launch(product),
+    }
+}
+
+/// Whether the elements of all parts of a product have numbers of 32 bits.
+fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
+    let pitch = c.columns().next_multiple_of(4) as u128;
+    let elements = pitch * c.rows() as u128 * c.planes() as u128 * u128::from(MOST_SPLITS);
+    elements < 1 << 32
+}
+
+fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
+    let Schedule { cluster, splits } = schedule;
+    let what = if cluster != 1 && cluster != CLUSTER {
+        format!("clusters of {cluster} blocks: there are those of 1 and 2")
+    } else if splits == 0 || splits > MOST_SPLITS {
+        format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
+    } else if splits > 1 && (cluster > 1 || !work.can_split) {
+        "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
+    } else {
+        // Parts that would be empty are left out.
+        return Ok(Schedule { cluster, splits: work.stages.div_ceil(work.split_stages(splits)).max(1) });
+    };
+    Err(TensorError::Schedule { operation: OPERATION, what }.into())
 }
 
 /// Fails on a device that has other tensor cores.
@@ -86,75 +205,252 @@ fn check_device(device: &Device) -> Result<()> {
 fn check_rows<T: DeviceCopy>(
     matrix: &'static str,
     elements: DeviceSlice<'_, T>,
-    pitch: usize,
-    rows: usize,
+    stored: Stored,
 ) -> Result<()> {
-    let (address, bytes) = (elements.as_device_ptr().0, pitch * size_of::<T>());
-    if address.is_multiple_of(16) && (bytes.is_multiple_of(16) || rows == 1) {
-        return Ok(());
+    let address = elements.as_device_ptr().0;
+    for (count, stride) in [(stored.height, stored.pitch), (stored.planes, stored.plane)] {
+        let bytes = stride * size_of::<T>();
+        if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
+            return Err(TensorError::Alignment { operation: OPERATION, matrix, bytes, address }.into());
+        }
     }
-    Err(TensorError::Alignment { operation: OPERATION, matrix, bytes, address }.into())
+    Ok(())
 }
 
 /// Sums of nothing.
-fn zero<T: DeviceCopy>(stream: &Stream, c: &mut DeviceSliceMut2<'_, T>) -> Result<()> {
-    let (width, height, pitch) = (c.width(), c.height(), c.pitch());
-    let mut elements = c.reborrow().into_elements();
-    for row in 0..height {
-        stream.memset(elements.slice_mut(row * pitch..row * pitch + width), 0)?;
+fn zero<T: DeviceCopy>(stream: &Stream, c: &mut MatrixMut<'_, T>) -> Result<()> {
+    let Stored { width, height, planes, pitch, plane } = c.stored;
+    for row in (0..planes).flat_map(|index| (0..height).map(move |row| index * plane + row * pitch)) {
+        stream.memset(c.elements.slice_mut(row..row + width), 0)?;
     }
     Ok(())
 }
 
 /// A product that was checked.
 #[doc(hidden)]
-pub struct Product<'a, 'c, T: DeviceCopy> {
+pub struct Product<'a, 'c, T: Element> {
     stream: &'a Stream,
-    a: &'a DeviceSlice2<'a, T>,
-    b: &'a DeviceSlice2<'a, T>,
-    c: DeviceSliceMut2<'c, T>,
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    c: MatrixMut<'c, T::Output>,
+    epilogue: Epilogue<'a, T::Output>,
+    work: Work,
+    schedule: Schedule,
 }
 
-impl<T: Element> Product<'_, '_, T> {
-    /// Blocks of a cluster, which share the tiles of B: not where that leaves a row of tiles without work, and is not
-    /// outweighed by many others.
-    fn cluster(&self) -> u32 {
-        let rows = (self.c.height() as u32).div_ceil(TILE_M);
-        if rows.is_multiple_of(CLUSTER) || rows >= MANY_ROWS { CLUSTER } else { 1 }
+macro_rules! elements {
+    ($($ty:ty: $product:ident => $select:ident, $sum:ty;)*) => { $(
+        impl Element for $ty {
+            fn launch($product: Product<'_, '_, Self>) -> Result<()> {
+                $select!($product, $ty)
+            }
+            const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
+                Some(|$product| $select!($product, $ty, $sum));
+        }
+    )* };
+}
+
+/// All layouts.
+macro_rules! by_layout {
+    ($product:ident, $ty:ty) => {
+        match ($product.a.is_transposed, $product.b.is_transposed, $product.schedule.cluster) {
+            (false, true, 1) => $product.fused::<kernels::matmul<$ty, KMajor, KMajor, 1>>(),
+            (false, true, _) => $product.fused::<kernels::matmul<$ty, KMajor, KMajor, CLUSTER>>(),
+            (false, false, 1) => $product.fused::<kernels::matmul<$ty, KMajor, MnMajor, 1>>(),
+            (false, false, _) => $product.fused::<kernels::matmul<$ty, KMajor, MnMajor, CLUSTER>>(),
+            (true, true, 1) => $product.fused::<kernels::matmul<$ty, MnMajor, KMajor, 1>>(),
+            (true, true, _) => $product.fused::<kernels::matmul<$ty, MnMajor, KMajor, CLUSTER>>(),
+            (true, false, 1) => $product.fused::<kernels::matmul<$ty, MnMajor, MnMajor, 1>>(),
+            (true, false, _) => $product.fused::<kernels::matmul<$ty, MnMajor, MnMajor, CLUSTER>>(),
+        }
+    };
+    ($product:ident, $ty:ty, $sum:ty) => {
+        match $product.b.is_transposed {
+            true => $product.by_parts::<kernels::matmul_parts<$ty, KMajor, 1>, finish_parts<$sum>>(),
+            false => $product.by_parts::<kernels::matmul_parts<$ty, MnMajor, 1>, finish_parts<$sum>>(),
+        }
+    };
+}
+
+macro_rules! k_major {
+    ($product:ident, $ty:ty) => {
+        match $product.schedule.cluster {
+            1 => $product.fused::<kernels::matmul_tn<$ty, 1>>(),
+            _ => $product.fused::<kernels::matmul_tn<$ty, CLUSTER>>(),
+        }
+    };
+    ($product:ident, $ty:ty, $sum:ty) => {
+        $product.by_parts::<kernels::matmul_tn_parts<$ty, 1>, finish_parts<$sum>>()
+    };
+}
+
+elements! {
+    bf16: product => by_layout, bf16;
+    f16: product => by_layout, f16;
+    f32: product => k_major, f32;
+    F8E4M3: product => k_major, bf16;
+}
+
+impl Element for i8 {
+    fn launch(product: Product<'_, '_, Self>) -> Result<()> {
+        match product.schedule.cluster {
+            1 => product.plain::<kernels::matmul_integers<i8, 1>>(),
+            _ => product.plain::<kernels::matmul_integers<i8, CLUSTER>>(),
+        }
+    }
+    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
+}
+
+/// The parameters of kernels with an epilogue.
+type Fused<T, C> = (
+    param::TensorMap<T, 3>,
+    param::TensorMap<T, 3>,
+    param::TensorMap<C, 3>,
+    param::Optional<param::Slice<C>>,
+    param::Value<Sizes>,
+    param::Value<Finish>,
+);
+
+/// Those of kernels without.
+type Plain<T, C> =
+    (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
+
+/// Those of the kernel that adds parts.
+type Sum<C> = (
+    param::Slice<f32>,
+    param::SliceMut<C>,
+    param::Optional<param::Slice<C>>,
+    param::Value<Parts>,
+    param::Value<Finish>,
+);
+
+impl<'a, 'c, T: Element> Product<'a, 'c, T> {
+    fn finish(&self) -> Finish {
+        Finish { scale: self.epilogue.scale, activation: self.epilogue.activation as u32 }
     }
 
-    fn launch<const CLUSTER: u32>(self) -> Result<()>
+    fn fused<K: Kernel<Params = Fused<T, T::Output>>>(self) -> Result<()> {
+        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        // SAFETY: the instance is that of the layouts and of the cluster, and the bias has n elements.
+        unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, bias, sizes, finish)) }
+    }
+
+    fn plain<K: Kernel<Params = Plain<T, T::Output>>>(self) -> Result<()> {
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        // SAFETY: the instance is that of the layouts and of the cluster.
+        unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
+    }
+
+    /// The sums of parts of K, and then their sum.
+    fn by_parts<K, F>(self) -> Result<()>
     where
-        kernels::matmul_tn<T, CLUSTER>: Instance,
+        K: Kernel<Params = Plain<T, f32>>,
+        F: Kernel<Params = Sum<T::Output>>,
     {
-        let Self { stream, a, b, c } = self;
-        let (m, n, k) = (c.height(), c.width(), a.width());
-        let map = |matrix: &DeviceSlice2<'_, T>, tile: [u32; 2]| TensorLayout {
-            dims: [matrix.width(), matrix.height()],
-            strides: [1, row_stride::<T>(matrix.pitch())],
-            tile,
-            swizzle: Swizzle::Bytes128,
-        };
-        let c_layout = map(&c.as_slice(), [64, GROUP_ROWS]);
-        let a = a.elements().tensor_map(&map(a, [TILE_K, TILE_M]))?;
-        let b = b.elements().tensor_map(&map(b, [TILE_K, TILE_N / CLUSTER]))?;
-        let c = c.into_elements().tensor_map_mut(&c_layout)?;
+        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let (m, n) = (work.m as usize, work.n as usize);
+        let pitch = n.next_multiple_of(4);
+        let planes = (work.batches * schedule.splits) as usize;
+        let stored = Stored { width: n, height: m, planes, pitch, plane: m * pitch };
+        let mut parts = DeviceBuffer::<f32>::uninit(stream, planes * m * pitch)?;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        let to = MatrixMut { elements: parts.as_mut_slice(), stored };
+        // SAFETY: the instance is that of the layouts, for clusters of one block; there is a plane for each part.
+        unsafe { inputs.launch::<K, _, _>(to, |[a, b], c, sizes| (a, b, c, sizes))? };
 
-        let device = stream.device();
-        let (m, n, k) = (m as u32, n as u32, k as u32);
-        let tiles = m.div_ceil(TILE_M * CLUSTER) * n.div_ceil(TILE_N);
-        // The shared memory of a multiprocessor is enough for one block.
-        let resident = device.properties().multiprocessors / CLUSTER;
-        let grid = tiles.min(resident.max(1)) * CLUSTER;
-        let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(CLUSTER);
-        let kernel = device.load(&IMAGE)?.kernel::<kernels::matmul_tn<T, CLUSTER>>()?;
-        // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be
-        // below 2^31; c is borrowed exclusively.
-        unsafe { kernel.launch_unsafe(stream, launch, (a, b, c, m, n, k)) }
+        let of = Parts {
+            m: work.m,
+            n: work.n,
+            splits: schedule.splits,
+            batches: work.batches,
+            pitch: pitch as u32,
+            c_pitch: c.stored.pitch as u64,
+            c_plane: c.stored.plane as u64,
+        };
+        let threads = work.batches * work.m * (of.pitch / 4);
+        let most = work.multiprocessors.max(1) * 8;
+        let launch = Launch::grid_block(threads.div_ceil(FINISH_THREADS).min(most), FINISH_THREADS);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<F>()?;
+        // SAFETY: these are the parts, the products and the bias of which the sizes are; they are fewer than 2^32.
+        unsafe { kernel.launch_unsafe(stream, launch, (&parts, c.elements, bias, of, finish)) }
     }
 }
 
-/// The stride of rows, which one row alone need not have.
-fn row_stride<T>(pitch: usize) -> usize {
-    pitch.next_multiple_of(16 / size_of::<T>())
+/// What kernels of products read.
+struct Inputs<'a, T: DeviceCopy> {
+    stream: &'a Stream,
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    work: Work,
+    schedule: Schedule,
+}
+
+impl<'a, T: Element> Inputs<'a, T> {
+    /// Launches a kernel with the arguments that `arguments` makes of maps and sizes.
+    ///
+    /// # Safety
+    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of as many blocks as the schedule says, and `c` has a
+    /// plane for each part of each product.
+    unsafe fn launch<'c, K: Kernel, C: DeviceCopy, A: Arguments<K::Params>>(
+        self,
+        c: MatrixMut<'c, C>,
+        arguments: impl FnOnce([TensorMap<'a, T, 3>; 2], TensorMapMut<'c, C, 3>, Sizes) -> A,
+    ) -> Result<()> {
+        let Self { stream, a, b, work, schedule: Schedule { cluster, splits } } = self;
+        let tile_k = ROW_BYTES / size_of::<T>() as u32;
+        let a_tile = if a.is_transposed { [BOX, BOX] } else { [tile_k, TILE_M] };
+        let b_tile = if b.is_transposed { [tile_k, TILE_N / cluster] } else { [BOX, BOX] };
+        let c_layout = layout::<C>(c.stored, [ROW_BYTES / size_of::<C>() as u32, GROUP_ROWS]);
+        let maps = [
+            a.elements.tensor_map(&layout::<T>(a.stored, a_tile))?,
+            b.elements.tensor_map(&layout::<T>(b.stored, b_tile))?,
+        ];
+        let c = c.elements.tensor_map_mut(&c_layout)?;
+        let sizes = Sizes {
+            m: work.m,
+            n: work.n,
+            k: a.columns() as u32,
+            batches: work.batches,
+            a_planes: a.planes() as u32,
+            b_planes: b.planes() as u32,
+            splits,
+            split_stages: work.split_stages(splits),
+        };
+        let rows = work.m.div_ceil(TILE_M * cluster);
+        let planes = u64::from(work.batches) * u64::from(splits);
+        let tiles = u64::from(rows) * u64::from(work.n.div_ceil(TILE_N)) * planes;
+        if tiles > MOST_TILES {
+            let what =
+                format!("c has {tiles} tiles of {} x {TILE_N}, more than {MOST_TILES}", TILE_M * cluster);
+            return Err(TensorError::Shape { operation: OPERATION, what }.into());
+        }
+        let device = stream.device();
+        // The shared memory of a multiprocessor is enough for one block.
+        let resident = (work.multiprocessors / cluster).max(1);
+        let grid = (tiles as u32).min(resident) * cluster;
+        let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster);
+        let kernel = device.load(&IMAGE)?.kernel::<K>()?;
+        // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be
+        // below 2^31; c is borrowed exclusively. The kernel is the caller's promise.
+        unsafe { kernel.launch_unsafe(stream, launch, arguments(maps, c, sizes)) }
+    }
+}
+
+/// Most tiles of a product, so that their numbers do not overflow.
+const MOST_TILES: u64 = 1 << 31;
+
+fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
+    // A stride that is not used need not be a multiple of 16 bytes.
+    let unit = 16 / size_of::<T>();
+    let stride = |elements: usize| elements.next_multiple_of(unit).max(unit);
+    TensorLayout {
+        dims: [stored.width, stored.height, stored.planes],
+        strides: [1, stride(stored.pitch), stride(stored.plane)],
+        tile: [width, height, 1],
+        swizzle: Swizzle::Bytes128,
+    }
 }

@@ -20,7 +20,7 @@ use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 13] = [
+pub const EXAMPLES: [&str; 14] = [
     "saxpy",
     "reduce",
     "nbody",
@@ -34,6 +34,7 @@ pub const EXAMPLES: [&str; 13] = [
     "ranks",
     "data-parallel",
     "own-operations",
+    "tensor-cores",
 ];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";

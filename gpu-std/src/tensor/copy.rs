@@ -12,6 +12,46 @@ use crate::KernelType;
 #[cfg(not(target_arch = "nvptx64"))]
 use warpsmith_emulator::copies;
 
+/// The copy with as many coordinates as the tensor has dimensions; a call on the emulated device.
+macro_rules! tensor_copy {
+    ($rank:ident, $at:ident, $form:literal, $end:literal, $operands:tt, $host:expr) => {{
+        const { assert!($rank >= 1 && $rank <= 5, "a tensor map has 1 to 5 dimensions") };
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let at = |i: usize| if i < $rank { $at[i] } else { 0 };
+            // SAFETY: the promise of the function that this is the body of.
+            unsafe {
+                match $rank {
+                    1 => tensor_copy!(@asm ".1d", $form, "{x}", $end, $operands, x = in(reg32) at(0)),
+                    2 => tensor_copy!(@asm ".2d", $form, "{x}, {y}", $end, $operands, x = in(reg32) at(0), y = in(reg32) at(1)),
+                    3 => tensor_copy!(
+                        @asm ".3d", $form, "{x}, {y}, {z}", $end, $operands,
+                        x = in(reg32) at(0), y = in(reg32) at(1), z = in(reg32) at(2)
+                    ),
+                    4 => tensor_copy!(
+                        @asm ".4d", $form, "{x}, {y}, {z}, {u}", $end, $operands,
+                        x = in(reg32) at(0), y = in(reg32) at(1), z = in(reg32) at(2), u = in(reg32) at(3)
+                    ),
+                    _ => tensor_copy!(
+                        @asm ".5d", $form, "{x}, {y}, {z}, {u}, {v}", $end, $operands,
+                        x = in(reg32) at(0), y = in(reg32) at(1), z = in(reg32) at(2), u = in(reg32) at(3), v = in(reg32) at(4)
+                    ),
+                }
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            $host
+        }
+    }};
+    (@asm $rank:literal, $form:literal, $at:literal, $end:literal, [$($operands:tt)*], $($coordinates:tt)*) => {
+        core::arch::asm!(
+            concat!("cp.async.bulk.tensor", $rank, $form, $at, $end),
+            $($operands)* $($coordinates)*, options(nostack)
+        )
+    };
+}
+
 /// A tensor in device memory: a kernel's parameter, `map: &TensorMap<bf16, 2>`. The host makes it, with the box that each
 /// copy moves, and it lies in the memory of the parameters.
 ///
@@ -22,14 +62,14 @@ pub struct TensorMap<T, const RANK: usize = 2> {
     element: PhantomData<T>,
 }
 
-impl<T: KernelType> TensorMap<T, 2> {
+impl<T: KernelType, const RANK: usize> TensorMap<T, RANK> {
     /// Fetches the map itself into the cache, ahead of its first copy.
     #[inline(always)]
     pub fn prefetch(&self) {
         gpu_asm!(["prefetch.tensormap [{m}];", m = in(reg64) &raw const self.data, options(nostack)], ())
     }
 
-    /// Begins to copy the box at `column`, `row` to `tile`; its bytes count for `barrier`. Called by one thread.
+    /// Begins to copy the box at `at` to `tile`; its bytes count for `barrier`. Called by one thread.
     ///
     /// # Safety
     ///
@@ -37,21 +77,18 @@ impl<T: KernelType> TensorMap<T, 2> {
     /// the barrier; what used it before is done.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn load<const ROWS: usize, const COLUMNS: usize>(
+    pub unsafe fn load<const ROWS: usize>(
         &self,
-        tile: SharedTile<T, ROWS, COLUMNS>,
-        [column, row]: [u32; 2],
+        tile: SharedTile<T, ROWS>,
+        at: [u32; RANK],
         barrier: Barrier,
     ) {
-        gpu_asm!(
-            [
-                "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [{d}], [{m}, {{{x}, {y}}}], [{b}];",
-                d = in(reg32) tile.address.0, m = in(reg64) &raw const self.data,
-                x = in(reg32) column, y = in(reg32) row, b = in(reg32) barrier.0.0, options(nostack)
-            ],
+        tensor_copy!(
+            RANK, at, ".shared::cluster.global.tile.mbarrier::complete_tx::bytes [{d}], [{m}, {{", "}}], [{b}];",
+            [d = in(reg32) tile.address.0, m = in(reg64) &raw const self.data, b = in(reg32) barrier.0.0,],
             // SAFETY: the caller's promise.
             unsafe {
-                copies::load(&self.data, &[column, row], tile.address.0, tile_bytes::<T, ROWS, COLUMNS>(), barrier.0.0.cast())
+                copies::load(&self.data, &at, tile.address.0, tile_bytes::<T, ROWS>(), barrier.0.0.cast())
             }
         )
     }
@@ -64,31 +101,32 @@ impl<T: KernelType> TensorMap<T, 2> {
     /// As [`Self::load`], in each of these blocks, none of which has ended.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn load_multicast<const ROWS: usize, const COLUMNS: usize>(
+    pub unsafe fn load_multicast<const ROWS: usize>(
         &self,
-        tile: SharedTile<T, ROWS, COLUMNS>,
-        [column, row]: [u32; 2],
+        tile: SharedTile<T, ROWS>,
+        at: [u32; RANK],
         barrier: Barrier,
         blocks: u16,
     ) {
-        gpu_asm!(
+        tensor_copy!(
+            RANK, at, ".shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{d}], [{m}, {{",
+            "}}], [{b}], {k};",
             [
-                "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [{d}], [{m}, {{{x}, {y}}}], [{b}], {k};",
-                d = in(reg32) tile.address.0, m = in(reg64) &raw const self.data,
-                x = in(reg32) column, y = in(reg32) row, b = in(reg32) barrier.0.0, k = in(reg16) blocks, options(nostack)
+                d = in(reg32) tile.address.0, m = in(reg64) &raw const self.data, b = in(reg32) barrier.0.0,
+                k = in(reg16) blocks,
             ],
             for rank in (0..16).filter(|rank| blocks >> rank & 1 == 1) {
                 // SAFETY: the caller's promise.
                 unsafe {
                     let tile = crate::cluster::map_shared(tile.address.0, rank);
                     let barrier = crate::cluster::map_shared(barrier.0.0, rank).cast();
-                    copies::load(&self.data, &[column, row], tile, tile_bytes::<T, ROWS, COLUMNS>(), barrier)
+                    copies::load(&self.data, &at, tile, tile_bytes::<T, ROWS>(), barrier)
                 }
             }
         )
     }
 
-    /// Begins to copy `tile` to the box at `column`, `row`. Called by one thread, which commits and waits for it by
+    /// Begins to copy `tile` to the box at `at`. Called by one thread, which commits and waits for it by
     /// [`commit_stores`] and [`wait_stores_read`] or [`wait_stores`].
     ///
     /// # Safety
@@ -98,26 +136,19 @@ impl<T: KernelType> TensorMap<T, 2> {
     /// it is written.
     #[inline(always)]
     #[track_caller]
-    pub unsafe fn store<const ROWS: usize, const COLUMNS: usize>(
-        &self,
-        tile: SharedTile<T, ROWS, COLUMNS>,
-        [column, row]: [u32; 2],
-    ) {
-        gpu_asm!(
-            [
-                "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [{m}, {{{x}, {y}}}], [{s}];",
-                s = in(reg32) tile.address.0, m = in(reg64) &raw const self.data,
-                x = in(reg32) column, y = in(reg32) row, options(nostack)
-            ],
+    pub unsafe fn store<const ROWS: usize>(&self, tile: SharedTile<T, ROWS>, at: [u32; RANK]) {
+        tensor_copy!(
+            RANK, at, ".global.shared::cta.tile.bulk_group [{m}, {{", "}}], [{s}];",
+            [s = in(reg32) tile.address.0, m = in(reg64) &raw const self.data,],
             // SAFETY: the caller's promise.
-            unsafe { copies::store(&self.data, &[column, row], tile.address.0, tile_bytes::<T, ROWS, COLUMNS>()) }
+            unsafe { copies::store(&self.data, &at, tile.address.0, tile_bytes::<T, ROWS>()) }
         )
     }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-fn tile_bytes<T: KernelType, const ROWS: usize, const COLUMNS: usize>() -> u32 {
-    SharedTile::<T, ROWS, COLUMNS>::BYTES
+fn tile_bytes<T: KernelType, const ROWS: usize>() -> u32 {
+    SharedTile::<T, ROWS>::BYTES
 }
 
 /// Makes what the calling thread has written to shared memory visible to copies and to `wgmma`. A barrier of the threads

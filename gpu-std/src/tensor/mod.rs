@@ -23,9 +23,12 @@ pub mod wgmma;
 
 pub use barrier::{Barrier, Barriers, Slot};
 pub use copy::TensorMap;
+pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
-pub use wgmma::{Accumulator, Batch, Columns, Operand, Pending};
+pub use wgmma::{
+    Accumulator, Batch, Columns, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending, Sum,
+};
 
 /// Inline assembly on the GPU, a call on the emulated device.
 macro_rules! gpu_asm {

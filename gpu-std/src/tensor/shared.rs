@@ -64,11 +64,11 @@ impl SharedMemory {
 
     /// `COUNT` tiles, one after the other.
     #[inline(always)]
-    pub fn tiles<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>(
+    pub fn tiles<T: KernelType, const ROWS: usize, const COUNT: usize>(
         &mut self,
-    ) -> SharedTiles<T, ROWS, COLUMNS, COUNT> {
+    ) -> SharedTiles<T, ROWS, COUNT> {
         let tiles = SharedTiles { first: SharedTile::at(self.base.add(self.used)) };
-        self.used += SharedTile::<T, ROWS, COLUMNS>::BYTES * COUNT as u32;
+        self.used += SharedTile::<T, ROWS>::BYTES * COUNT as u32;
         tiles
     }
 
@@ -83,48 +83,50 @@ impl SharedMemory {
 
 /// `COUNT` tiles, of a ring or side by side.
 #[derive(Debug, Clone, Copy)]
-pub struct SharedTiles<T, const ROWS: usize, const COLUMNS: usize, const COUNT: usize> {
-    first: SharedTile<T, ROWS, COLUMNS>,
+pub struct SharedTiles<T, const ROWS: usize, const COUNT: usize> {
+    first: SharedTile<T, ROWS>,
 }
 
-impl<T: KernelType, const ROWS: usize, const COLUMNS: usize, const COUNT: usize>
-    SharedTiles<T, ROWS, COLUMNS, COUNT>
-{
+impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, COUNT> {
     /// The tile of a slot.
     #[inline(always)]
-    pub fn at(&self, slot: Slot<COUNT>) -> SharedTile<T, ROWS, COLUMNS> {
-        SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS, COLUMNS>::BYTES))
+    pub fn at(&self, slot: Slot<COUNT>) -> SharedTile<T, ROWS> {
+        SharedTile::at(self.first.address.add(slot.index() * SharedTile::<T, ROWS>::BYTES))
     }
 
     /// The tile `INDEX`.
     #[inline(always)]
-    pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS, COLUMNS> {
+    pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS> {
         const { assert!(INDEX < COUNT, "there is no tile of this index") };
-        SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS, COLUMNS>::BYTES))
+        SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS>::BYTES))
     }
 }
 
-/// `ROWS` rows of 128 bytes, `COLUMNS` elements, in shared memory, whose 16-byte chunks are permuted by
+/// `ROWS` rows of 128 bytes, [`Self::COLUMNS`] elements, in shared memory, whose 16-byte chunks are permuted by
 /// [`Swizzle::Bytes128`](super::Swizzle::Bytes128): what a copy writes and `wgmma` reads.
 #[derive(Debug)]
-pub struct SharedTile<T, const ROWS: usize, const COLUMNS: usize> {
+pub struct SharedTile<T, const ROWS: usize> {
     pub(super) address: SharedAddress,
     element: PhantomData<T>,
 }
 
-impl<T, const ROWS: usize, const COLUMNS: usize> Clone for SharedTile<T, ROWS, COLUMNS> {
+impl<T, const ROWS: usize> Clone for SharedTile<T, ROWS> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T, const ROWS: usize, const COLUMNS: usize> Copy for SharedTile<T, ROWS, COLUMNS> {}
+impl<T, const ROWS: usize> Copy for SharedTile<T, ROWS> {}
 
-impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> SharedTile<T, ROWS, COLUMNS> {
+impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
+    /// Elements of a row.
+    pub const COLUMNS: u32 = {
+        assert!(128 % size_of::<T>() == 0, "a row of 128 bytes has whole elements");
+        128 / size_of::<T>() as u32
+    };
     /// Bytes of the tile.
     pub const BYTES: u32 = {
-        assert!(COLUMNS * size_of::<T>() == 128, "a row of a tile has 128 bytes");
         assert!(ROWS.is_multiple_of(8) && ROWS > 0, "a tile has a multiple of 8 rows");
         (ROWS * 128) as u32
     };
@@ -140,8 +142,8 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> SharedTile<T, ROWS,
     ///
     /// The tile has them: `COUNT * (index + 1) <= ROWS`.
     #[inline(always)]
-    pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT, COLUMNS> {
-        SharedTile::at(self.address.add(index * SharedTile::<T, COUNT, COLUMNS>::BYTES))
+    pub unsafe fn rows<const COUNT: usize>(self, index: u32) -> SharedTile<T, COUNT> {
+        SharedTile::at(self.address.add(index * SharedTile::<T, COUNT>::BYTES))
     }
 
     /// Where the 16-byte chunk `chunk` of row `row` lies.
@@ -150,12 +152,34 @@ impl<T: KernelType, const ROWS: usize, const COLUMNS: usize> SharedTile<T, ROWS,
         self.address.add(row * 128 + ((chunk ^ (row & 7)) * 16))
     }
 
-    /// The descriptor that `wgmma` takes: 128-byte swizzle, 1024 bytes from eight rows to the next.
-    #[cfg(target_arch = "nvptx64")]
+    /// Stores 16 rows from `row` on and the columns of four 16-byte chunks from `chunk` on, whose pairs a warp has in the order
+    /// of an accumulator, each of elements of 32 bits.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::store_matrices`].
     #[inline(always)]
-    pub(super) fn descriptor(self) -> u64 {
-        const FORM: u64 = 1 << 62 | 64 << 32 | 1 << 16;
-        FORM | u64::from(self.address.0 >> 4)
+    pub(super) unsafe fn store_pairs(self, row: u32, chunk: u32, pairs: [[T; 2]; 4]) {
+        const { assert!(size_of::<T>() == 4, "a pair has elements of 32 bits") };
+        let lane = crate::warp::lane_id();
+        let (row, right, in_chunk) = (row + lane / 4, lane % 4 / 2, lane % 2 * 8);
+        let mut i = 0;
+        while i < 4 {
+            let at = self.chunk(row + 8 * (i & 1), chunk + 2 * (i >> 1) + right).add(in_chunk);
+            let pair = pairs[i as usize];
+            #[cfg(target_arch = "nvptx64")]
+            // SAFETY: the caller's promise; both have 64 bits.
+            unsafe {
+                let bits = core::mem::transmute_copy::<[T; 2], u64>(&pair);
+                core::arch::asm!("st.shared.b64 [{p}], {v};", p = in(reg32) at.0, v = in(reg64) bits, options(nostack));
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            // SAFETY: the caller's promise; the address is a multiple of 8.
+            unsafe {
+                at.0.cast::<[T; 2]>().write(pair);
+            }
+            i += 1;
+        }
     }
 
     /// Stores four 8 x 8 matrices of 16-bit elements, one a register, each thread's two elements packed: those of rows

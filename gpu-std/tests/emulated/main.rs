@@ -17,5 +17,6 @@ mod shared;
 mod shared_slices;
 mod structs;
 mod tensor;
+mod tensor_products;
 mod values;
 mod warp;

@@ -5,10 +5,13 @@
 //!
 //! | module | kernels |
 //! | --- | --- |
-//! | [`mod@matmul`] | `matmul_tn`: products of matrices of 16-bit floating-point numbers |
+//! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
+//! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod epilogue;
 pub mod matmul;
+mod tiles;

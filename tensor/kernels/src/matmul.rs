@@ -1,25 +1,34 @@
-//! `C = A * B^T` of matrices of 16-bit numbers, row by row in memory, with sums of `f32`.
+//! `C = A * B` on tensor cores: the kernels, and [`product`], of which other crates make kernels with epilogues of their own.
 //!
 //! A block has three warp groups. One thread of the first copies tiles of A and B into a ring of [`STAGES`] stages; the
-//! others multiply them, each 64 rows of the block's [`TILE_M`] x [`TILE_N`] tile of C, convert it in shared memory and have
-//! it copied out while they begin the next. Blocks walk over the tiles of C in bands of [`BAND`] columns of tiles, so that
-//! those at work at a time use the same rows of A and B, which the L2 cache holds then. In a cluster of two blocks, one
-//! above the other, each copies half of B to both.
+//! others multiply them, each 64 rows of the block's [`TILE_M`] x [`TILE_N`] tile of C, finish and convert it in shared memory
+//! and have it copied out while they begin the next. Blocks walk over the tiles of C in bands of [`BAND`] columns of tiles,
+//! so that those at work at a time use the same rows of A and columns of B, which the L2 cache holds then. In a cluster of
+//! two blocks, one above the other, each copies half of B to both.
+//!
+//! A row of a tile has 128 bytes, whatever the type: a stage has as many bytes of each, and 64 columns of A of 16-bit numbers,
+//! 32 of 32-bit ones.
 //!
 //! Design: that of CUTLASS's warp-specialised persistent kernels, and of pranjalssh/fast.cu.
 
-use core::num::NonZeroU32;
-
 use gpu_std::prelude::*;
 use gpu_std::tensor::copy::{commit_stores, fence_tiles, wait_stores, wait_stores_read};
-use gpu_std::tensor::{Accumulator, Operand, SharedMemory, Slot, TensorMap, barrier, warp_group};
+use gpu_std::tensor::{
+    Accumulator, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile, Slot, TensorMap,
+    barrier, warp_group,
+};
+
+use crate::epilogue::Finish;
+use crate::tiles::Tiles;
 
 /// Rows of C of a block's tile.
 pub const TILE_M: u32 = 128;
 /// Columns of C of a block's tile.
 pub const TILE_N: u32 = 256;
-/// Columns of A and B of a stage.
-pub const TILE_K: u32 = 64;
+/// Bytes of a row of a tile in shared memory.
+pub const ROW_BYTES: u32 = 128;
+/// Rows of the boxes of an MN-major operand, along K, and their columns.
+pub const BOX: u32 = 64;
 /// Stages of the ring.
 pub const STAGES: usize = 4;
 /// Columns of tiles of a band.
@@ -31,44 +40,208 @@ pub const THREADS: u32 = 3 * warp_group::THREADS;
 pub const GROUP_ROWS: u32 = 64;
 /// Warp groups that multiply.
 const CONSUMERS: u32 = TILE_M / GROUP_ROWS;
-/// Tiles of 64 x 64 in which a warp group stages C.
+/// Tiles of 64 rows in which a warp group stages C.
 const PARTS: usize = 2;
-const STAGE_BYTES: u32 = 2 * TILE_K * (TILE_M + TILE_N);
+const STAGE_BYTES: u32 = ROW_BYTES * (TILE_M + TILE_N);
 
 /// Dynamic shared memory of a block.
-pub const SHARED_BYTES: u32 =
-    SharedMemory::bytes(STAGES as u32 * STAGE_BYTES + CONSUMERS * PARTS as u32 * 8192, 2 * STAGES as u32);
+pub const SHARED_BYTES: u32 = SharedMemory::bytes(
+    STAGES as u32 * STAGE_BYTES + CONSUMERS * PARTS as u32 * GROUP_ROWS * ROW_BYTES,
+    2 * STAGES as u32,
+);
 
-/// `c = a * b^T`, with `a` of m x k, `b` of n x k and `c` of m x n elements, in clusters of `CLUSTER` blocks along x.
+/// What is multiplied. All are at least 1 and below 2^31.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Sizes {
+    /// Rows of A and C.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Columns of A and rows of B.
+    pub k: u32,
+    /// Products.
+    pub batches: u32,
+    /// Matrices of A: as many as products, or one for all.
+    pub a_planes: u32,
+    /// Matrices of B, likewise.
+    pub b_planes: u32,
+    /// Parts of the sums of a product, each a plane of C of its own.
+    pub splits: u32,
+    /// Stages of a part, so that the last has at least one.
+    pub split_stages: u32,
+}
+
+/// Where in C two sums lie.
+#[derive(Clone, Copy)]
+pub struct At {
+    /// The product.
+    pub batch: u32,
+    /// The row, which may be beyond C.
+    pub row: u32,
+    /// The column of the first; that of the second is the next. Both may be beyond C.
+    pub column: u32,
+}
+
+/// Types of matrices, with what their products are stored as.
+pub trait Element: Multiply {
+    /// The type of C.
+    type Output: Output<Self::Sum>;
+}
+
+macro_rules! elements {
+    ($($ty:ty => $output:ty),*) => { $(
+        impl Element for $ty {
+            type Output = $output;
+        }
+    )* };
+}
+elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
+
+/// `c = activation(scale * a * b + bias)` of 16-bit numbers, for each product of a batch, in clusters of `CLUSTER` blocks.
+/// [`KMajor`] is an A of rows and a B of columns, [`MnMajor`] an A of columns and a B of rows.
 ///
 /// # Safety
 ///
-/// - The boxes of `a` have [`TILE_K`] columns and [`TILE_M`] rows, those of `b` [`TILE_N`] / `CLUSTER` rows, those of `c` 64
-///   columns and [`GROUP_ROWS`] rows, all with `Swizzle::Bytes128`.
-/// - m, n and k are the sizes of the matrices, at least 1 and below 2^31, and the launch has [`SHARED_BYTES`] of shared
-///   memory and a one-dimensional grid.
-/// - `c` overlaps neither `a` nor `b`.
+/// That of [`product`]; `bias` has n elements.
 #[kernel(
-    types(T = bf16, f16),
+    types(T = bf16, f16; A = KMajor, MnMajor; B = KMajor, MnMajor),
     consts(CLUSTER = 1, 2),
     arch = "90a",
     block(THREADS),
     cluster(CLUSTER),
     no_panic
 )]
-pub unsafe fn matmul_tn<T: Operand, const CLUSTER: u32>(
-    a: &TensorMap<T, 2>,
-    b: &TensorMap<T, 2>,
-    c: &TensorMap<T, 2>,
-    m: u32,
-    n: u32,
-    k: u32,
+pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<T, 3>,
+    bias: Option<&[T]>,
+    sizes: Sizes,
+    finish: Finish,
+) where
+    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
+{
+    let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| finish.apply(sums, bias, at);
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
+}
+
+/// [`matmul`] of `f32`, whose upper 19 bits are multiplied (TF32), and of 8-bit floating-point numbers, both K-major.
+///
+/// # Safety
+///
+/// That of [`matmul`].
+#[kernel(
+    types(T = f32, F8E4M3),
+    consts(CLUSTER = 1, 2),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    no_panic
+)]
+pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<T::Output, 3>,
+    bias: Option<&[T::Output]>,
+    sizes: Sizes,
+    finish: Finish,
+) where
+    T::Output: Into<f32>,
+{
+    let finish = |sums: &mut [f32; TILE_N as usize / 2], at: At| finish.apply(sums, bias, at);
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
+}
+
+/// The sums of parts of K of `a * b`, each a plane of `c`, for products of few tiles: [`finish_parts`](crate::epilogue::finish_parts) adds them. `a` is K-major.
+///
+/// # Safety
+///
+/// That of [`product`].
+#[kernel(
+    types(T = bf16, f16; B = KMajor, MnMajor),
+    consts(CLUSTER = 1),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    no_panic
+)]
+pub unsafe fn matmul_parts<T: Element<Sum = f32>, B: Major, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<f32, 3>,
+    sizes: Sizes,
 ) {
-    // SAFETY: the launch has this memory for it, by the kernel's contract.
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, f32, KMajor, B, CLUSTER>(a, b, c, sizes, |_, _| ()) }
+}
+
+/// [`matmul_parts`] of types that are multiplied K-major alone.
+///
+/// # Safety
+///
+/// That of [`product`].
+#[kernel(
+    types(T = f32, F8E4M3),
+    consts(CLUSTER = 1),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    no_panic
+)]
+pub unsafe fn matmul_tn_parts<T: Element<Sum = f32>, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<f32, 3>,
+    sizes: Sizes,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, f32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
+}
+
+/// `c = a * b` of integers, both K-major, whose sums wrap.
+///
+/// # Safety
+///
+/// That of [`product`].
+#[kernel(types(T = i8), consts(CLUSTER = 1, 2), arch = "90a", block(THREADS), cluster(CLUSTER), no_panic)]
+pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<i32, 3>,
+    sizes: Sizes,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, i32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
+}
+
+/// `c = a * b` for each product of a batch, in clusters of `CLUSTER` blocks along x: the whole of a kernel, by all threads of
+/// a launch. `finish` gets the sums of a thread before they are stored: sum `4 * j + 2 * h + i` is that of row
+/// `at.row + 8 * h` and column `at.column + 8 * j + i`.
+///
+/// # Safety
+///
+/// - The kernel has `arch = "90a"`, `block(THREADS)` and `cluster(CLUSTER)`, and the launch [`SHARED_BYTES`] of shared memory
+///   and a one-dimensional grid of whole clusters.
+/// - The maps are of the matrices that `sizes` says, their third dimension the planes. The boxes have `Swizzle::Bytes128` and
+///   [`ROW_BYTES`] of columns. Those of a K-major A have [`TILE_M`] rows and of a K-major B [`TILE_N`] / `CLUSTER`; those of
+///   an MN-major matrix have [`BOX`] rows, and those of C [`GROUP_ROWS`].
+/// - `c` overlaps neither `a` nor `b`, and has `batches * splits` planes.
+#[inline(always)]
+pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const CLUSTER: u32>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &TensorMap<C, 3>,
+    sizes: Sizes,
+    finish: impl Fn(&mut [T::Sum; TILE_N as usize / 2], At),
+) {
+    // SAFETY: the launch has this memory for it, by the caller's promise.
     let mut memory = unsafe { SharedMemory::new() };
-    let a_tiles = memory.tiles::<T, { TILE_M as usize }, { TILE_K as usize }, STAGES>();
-    let b_tiles = memory.tiles::<T, { TILE_N as usize }, { TILE_K as usize }, STAGES>();
-    let c_tiles = [memory.tiles::<T, 64, 64, PARTS>(), memory.tiles::<T, 64, 64, PARTS>()];
+    let a_tiles = memory.tiles::<T, { TILE_M as usize }, STAGES>();
+    let b_tiles = memory.tiles::<T, { TILE_N as usize }, STAGES>();
+    let c_tiles = [memory.tiles::<C, 64, PARTS>(), memory.tiles::<C, 64, PARTS>()];
     let full = memory.barriers::<STAGES>();
     let empty = memory.barriers::<STAGES>();
 
@@ -84,9 +257,9 @@ pub unsafe fn matmul_tn<T: Operand, const CLUSTER: u32>(
     meet::<CLUSTER>();
 
     // What lies outside of the matrices is read as zero, and not written.
-    let tiles = Tiles::new(m.div_ceil(TILE_M * CLUSTER), n.div_ceil(TILE_N));
+    let tile_k = SharedTile::<T, 64>::COLUMNS;
+    let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N, tile_k);
     let (first, step) = (thread::block_idx_x() / CLUSTER, thread::grid_dim_x() / CLUSTER);
-    let stages = k.div_ceil(TILE_K);
     let warp = warp_group::warp_index();
     let mut slot = Slot::new();
 
@@ -94,31 +267,55 @@ pub unsafe fn matmul_tn<T: Operand, const CLUSTER: u32>(
         // SAFETY: the block has a fixed size, and began with 168 registers a thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 && warp_group::elect() {
-            let mut tile = first;
-            while tile < tiles.count() {
-                let (row, column) = tiles.at(tile);
-                let (row, column) = ((row * CLUSTER + rank) * TILE_M, column * TILE_N);
-                let mut stage = 0;
-                while stage < stages {
+            let mut number = first;
+            while number < tiles.count() {
+                let tile = tiles.at(number);
+                let row = (tile.row * CLUSTER + rank) * TILE_M;
+                let column = tile.column * TILE_N;
+                let (a_plane, b_plane) =
+                    (tile.batch.min(sizes.a_planes - 1), tile.batch.min(sizes.b_planes - 1));
+                let mut stage = tile.stages.0;
+                while stage < tile.stages.1 {
                     let (a_tile, b_tile, loaded) = (a_tiles.at(slot), b_tiles.at(slot), full.at(slot));
+                    let at = stage * tile_k;
                     // SAFETY: the consumers of all blocks that the copies reach have read the stage. Each of these blocks
                     // expects the bytes of its own copy of A and of all parts of B.
                     unsafe {
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(STAGE_BYTES);
-                        a.load(a_tile, [stage * TILE_K, row], loaded);
-                        if CLUSTER > 1 {
-                            let part = b_tile.rows::<{ TILE_N as usize / 2 }>(rank);
-                            let column = column + rank * (TILE_N / 2);
-                            b.load_multicast(part, [stage * TILE_K, column], loaded, 0b11);
+                        if A::IS_TRANSPOSED {
+                            let mut part = 0;
+                            while part < TILE_M / BOX {
+                                a.load(a_tile.rows::<64>(part), [row + BOX * part, at, a_plane], loaded);
+                                part += 1;
+                            }
                         } else {
-                            b.load(b_tile, [stage * TILE_K, column], loaded);
+                            a.load(a_tile, [at, row, a_plane], loaded);
+                        }
+                        if B::IS_TRANSPOSED {
+                            let mut i = 0;
+                            while i < TILE_N / BOX / CLUSTER {
+                                let part = rank * (TILE_N / BOX / CLUSTER) + i;
+                                let (tile, place) =
+                                    (b_tile.rows::<64>(part), [column + BOX * part, at, b_plane]);
+                                if CLUSTER > 1 {
+                                    b.load_multicast(tile, place, loaded, 0b11);
+                                } else {
+                                    b.load(tile, place, loaded);
+                                }
+                                i += 1;
+                            }
+                        } else if CLUSTER > 1 {
+                            let part = b_tile.rows::<{ TILE_N as usize / 2 }>(rank);
+                            b.load_multicast(part, [at, column + rank * (TILE_N / 2), b_plane], loaded, 0b11);
+                        } else {
+                            b.load(b_tile, [at, column, b_plane], loaded);
                         }
                     }
                     slot.advance();
                     stage += 1;
                 }
-                tile += step;
+                number += step;
             }
         }
         warp::sync_warp(!0);
@@ -128,25 +325,26 @@ pub unsafe fn matmul_tn<T: Operand, const CLUSTER: u32>(
         let group = warp / 4 - 1;
         let leads = warp.is_multiple_of(4) && warp_group::elect();
         let own_tiles = c_tiles[if group == 0 { 0 } else { 1 }];
-        let mut sums = Accumulator::<{ TILE_N as usize }>::new();
-        let mut tile = first;
-        while tile < tiles.count() {
-            let (row, column) = tiles.at(tile);
+        let in_warp = (warp % 4 * 16 + warp::lane_id() / 4, warp::lane_id() % 4 * 2);
+        let mut sums = Accumulator::<{ TILE_N as usize }, T::Sum>::new();
+        let mut number = first;
+        while number < tiles.count() {
+            let tile = tiles.at(number);
             let mut running = sums.pending();
             let mut last = slot;
-            let mut stage = 0;
-            while stage < stages {
+            let mut stage = tile.stages.0;
+            while stage < tile.stages.1 {
                 // SAFETY: the stage is loaded, and read until the products of the batch are waited for. All threads of the
                 // warp group do the same.
                 unsafe {
                     full.at(slot).wait(slot.parity());
                     let a_tile = a_tiles.at(slot).rows::<64>(group);
                     let mut batch = running.begin();
-                    batch.mma(a_tile, b_tiles.at(slot), stage > 0);
+                    batch.mma_of::<A, B, T, T>(a_tile, b_tiles.at(slot), stage > tile.stages.0);
                     running = batch.commit();
                 }
                 running.wait_for_earlier();
-                if stage > 0 {
+                if stage > tile.stages.0 {
                     // SAFETY: the products of the stage before are done.
                     unsafe { release::<CLUSTER>(empty.at(last), warp) };
                 }
@@ -158,41 +356,44 @@ pub unsafe fn matmul_tn<T: Operand, const CLUSTER: u32>(
             // SAFETY: all products are done.
             unsafe { release::<CLUSTER>(empty.at(last), warp) };
 
-            let row = (row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
-            let column = column * TILE_N;
-            let registers = sums.registers();
+            let row = (tile.row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
+            let column = tile.column * TILE_N;
+            let registers = sums.registers_mut();
+            finish(registers, At { batch: tile.batch, row: row + in_warp.0, column: column + in_warp.1 });
+            let columns = SharedTile::<C, 64>::COLUMNS;
             let mut part = 0;
-            while part < 4 {
+            while part < TILE_N {
                 if leads {
                     wait_stores_read();
                 }
                 // SAFETY: 128 threads of the block meet, at a barrier for each of the two warp groups.
                 unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
                 let mut i = 0;
-                while i < 4 * PARTS {
-                    let at = (4 * part + i) * 8;
-                    let pair = |offset: usize| T::pack(registers[at + offset], registers[at + offset + 1]);
-                    let packed = [pair(0), pair(2), pair(4), pair(6)];
-                    let into = if i < 4 { own_tiles.tile::<0>() } else { own_tiles.tile::<1>() };
+                while i < PARTS as u32 * columns / 16 {
+                    let at = (part / 2 + i * 8) as usize;
+                    let block = core::array::from_fn(|j| registers[at + j]);
+                    let is_first = i < columns / 16;
+                    let into = if is_first { own_tiles.tile::<0>() } else { own_tiles.tile::<1>() };
+                    let in_tile = if is_first { i } else { i - columns / 16 };
                     // SAFETY: the copies before have read the tile.
-                    unsafe { into.store_matrices((warp % 4) * 16, 2 * (i as u32 % 4), packed) };
+                    unsafe { C::store(into, warp % 4 * 16, in_tile, block) };
                     i += 1;
                 }
                 fence_tiles();
                 // SAFETY: as above.
                 unsafe { warp_group::sync(1 + group, warp_group::THREADS) };
                 if leads {
-                    let column = column + 64 * part as u32;
+                    let column = column + part;
                     // SAFETY: the tiles are written, and nothing writes them until they were read.
                     unsafe {
-                        c.store(own_tiles.tile::<0>(), [column, row]);
-                        c.store(own_tiles.tile::<1>(), [column + 64, row]);
+                        c.store(own_tiles.tile::<0>(), [column, row, tile.plane]);
+                        c.store(own_tiles.tile::<1>(), [column + columns, row, tile.plane]);
                     }
                     commit_stores();
                 }
-                part += PARTS;
+                part += PARTS as u32 * columns;
             }
-            tile += step;
+            number += step;
         }
         if leads {
             wait_stores();
@@ -229,40 +430,4 @@ unsafe fn release<const CLUSTER: u32>(empty: barrier::Barrier, warp: u32) {
             }
         }
     }
-}
-
-/// The tiles of C, in the order in which they are worked on: bands of [`BAND`] columns, row by row.
-#[derive(Clone, Copy)]
-struct Tiles {
-    rows: u32,
-    columns: u32,
-}
-
-impl Tiles {
-    #[inline(always)]
-    fn new(rows: u32, columns: u32) -> Self {
-        Self { rows, columns }
-    }
-
-    #[inline(always)]
-    fn count(self) -> u32 {
-        self.rows.wrapping_mul(self.columns)
-    }
-
-    /// Row and column of tile `number`, below the count.
-    #[inline(always)]
-    fn at(self, number: u32) -> (u32, u32) {
-        let (band, in_band) = divide(number, self.rows * BAND);
-        // The last band may be narrower.
-        let (row, column) = divide(in_band, BAND.min(self.columns - band * BAND));
-        (row, band * BAND + column)
-    }
-}
-
-/// `a / b` and `a % b`, for a `b` that is not 0, without a check: a panic would be a call.
-#[inline(always)]
-fn divide(a: u32, b: u32) -> (u32, u32) {
-    // SAFETY: the least is 1, which is what 0 becomes.
-    let b = unsafe { NonZeroU32::new_unchecked(b.max(1)) };
-    (a / b, a % b)
 }

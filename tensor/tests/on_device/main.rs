@@ -1,7 +1,10 @@
 //! Products on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there
 //! fails the tests.
 
+mod epilogues;
 mod matmul;
 mod matmul_on_gpu;
+mod number;
+mod schedules;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

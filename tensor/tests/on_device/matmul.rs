@@ -1,9 +1,10 @@
-//! Products of small matrices against sums of `f64`, from poisoned outputs.
+//! Products of small matrices of every type and layout, against sums of integers and of `f64`, from poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Element, TensorError, matmul_tn};
+use warpsmith_core::{DeviceBuffer, DeviceSlice2, Stream};
+use warpsmith_tensor::{Element, F8E4M3, Matrix, TensorError, matmul};
 
+use crate::number::{Number, Stored, random, random_integers};
 use crate::under_test;
 
 /// m, n, k, at the edges of tiles and beyond.
@@ -22,98 +23,102 @@ const SHAPES: [[usize; 3]; 12] = [
     [512, 24, 264],
 ];
 
-/// A type of matrices, by its `f32`.
-trait Number: Element + PartialEq + std::fmt::Debug {
-    const POISON: Self;
-    /// The part of a number that rounding may change.
-    const PRECISION: f64;
-    fn of(number: f32) -> Self;
-}
+/// The transposes of A and B that are read.
+const LAYOUTS: [[bool; 2]; 4] = [[false, true], [false, false], [true, true], [true, false]];
 
-impl Number for bf16 {
-    const POISON: Self = Self::NAN;
-    const PRECISION: f64 = 1.0 / 256.0;
-    fn of(number: f32) -> Self {
-        Self::from_f32(number)
-    }
-}
-
-impl Number for f16 {
-    const POISON: Self = Self::NAN;
-    const PRECISION: f64 = 1.0 / 2048.0;
-    fn of(number: f32) -> Self {
-        Self::from_f32(number)
-    }
-}
-
-/// The product of `a` (m rows of k) and `b` (n rows of k), on the device.
-fn multiply<T: Number>(a: &[T], b: &[T], [m, n, k]: [usize; 3]) -> Vec<T> {
-    let device = under_test::device();
-    let stream = Stream::new(&device).unwrap();
-    let a = DeviceBuffer::from_host(&stream, a).unwrap();
-    let b = DeviceBuffer::from_host(&stream, b).unwrap();
-    let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
-    let (a, b) = (a.as_2d(k, m).unwrap(), b.as_2d(k, n).unwrap());
-    matmul_tn(&stream, &a, &b, &mut c.as_2d_mut(n, m).unwrap()).unwrap();
+/// The product of `a` (m x k) and `b` (k x n) on the device, each stored by rows or, where it says so, by columns.
+fn multiply<T: Number>(a: &Stored<T>, b: &Stored<T>) -> Vec<T::Output> {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+    let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; a.rows * b.columns]).unwrap();
+    let (a, b) = (a.view(&on_a), b.view(&on_b));
+    let (m, n) = (a.rows(), b.columns());
+    matmul(&stream, a, b, c.as_2d_mut(n, m).unwrap()).unwrap();
     c.to_host().unwrap()
 }
 
-/// The sum of products for row `r` and column `s`, and that of their absolute values.
-fn sum<T: Number>(a: &[T], b: &[T], k: usize, r: usize, s: usize) -> (f64, f64) {
-    let pairs = a[r * k..][..k].iter().zip(&b[s * k..][..k]);
-    pairs.fold((0.0, 0.0), |(sum, all), (&x, &y)| {
-        let (x, y): (f32, f32) = (x.into(), y.into());
-        let product = f64::from(x) * f64::from(y);
-        (sum + product, all + product.abs())
-    })
-}
-
-fn random<T: Number>(seed: u64, len: usize, of: impl Fn(&mut fastrand::Rng) -> f32) -> Vec<T> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| T::of(of(&mut random))).collect()
-}
-
-fn exact_on_integers<T: Number>() {
-    for (number, [m, n, k]) in SHAPES.into_iter().enumerate() {
-        let integer = |random: &mut fastrand::Rng| random.i32(-2..=2) as f32;
-        let a = random::<T>(number as u64, m * k, integer);
-        let b = random::<T>(100 + number as u64, n * k, integer);
-        let c = multiply(&a, &b, [m, n, k]);
-        for (i, &value) in c.iter().enumerate() {
-            let (expected, _) = sum(&a, &b, k, i / n, i % n);
-            assert_eq!(value, T::of(expected as f32), "{m} x {n} x {k}, row {}, column {}", i / n, i % n);
+/// The product of rows and columns whose lengths and distances are multiples of 16 bytes.
+fn exact<T: Number>(shapes: &[[usize; 3]], layouts: &[[bool; 2]]) {
+    for &[a_transposed, b_transposed] in layouts {
+        for (seed, &[m, n, k]) in shapes.iter().enumerate() {
+            let unit = 16 / size_of::<T>();
+            let up = |side: usize| side.next_multiple_of(unit);
+            let m = if a_transposed { m.next_multiple_of(8) } else { m };
+            let k = if a_transposed && !b_transposed { k } else { up(k) };
+            let a = Stored::<T>::new([m, k], a_transposed, random_integers(seed as u64, m * k));
+            let b = Stored::<T>::new([k, n], b_transposed, random_integers(100 + seed as u64, n * k));
+            let case =
+                format!("{} {m} x {n} x {k} {a_transposed} {b_transposed}", std::any::type_name::<T>());
+            for (i, (value, (expected, _))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
+                let (row, column) = (i / n, i % n);
+                assert_eq!(T::number_of(value), T::rounded(expected), "{case}, row {row}, column {column}");
+            }
         }
     }
 }
 
 #[test]
-fn integers_are_exact() {
-    exact_on_integers::<bf16>();
-    exact_on_integers::<f16>();
+fn integers_are_exact_in_all_layouts() {
+    exact::<bf16>(&SHAPES, &LAYOUTS[..2]);
+    exact::<bf16>(&SHAPES[..9], &LAYOUTS[2..]);
+    exact::<f16>(&SHAPES[..9], &LAYOUTS[1..2]);
+}
+
+#[test]
+fn integers_are_exact_of_all_types() {
+    exact::<f16>(&SHAPES[..9], &LAYOUTS[..1]);
+    exact::<f32>(&SHAPES[..9], &LAYOUTS[..1]);
+    exact::<F8E4M3>(&SHAPES[..9], &LAYOUTS[..1]);
+    exact::<i8>(&SHAPES[..9], &LAYOUTS[..1]);
+}
+
+/// K is ragged where both operands have columns of any length: A by columns, B by rows.
+#[test]
+fn any_k_is_exact_where_k_is_not_adjacent() {
+    for k in [1, 7, 63, 65, 129] {
+        let a = Stored::<bf16>::new([72, k], true, random_integers(k as u64, 72 * k));
+        let b = Stored::<bf16>::new([k, 136], false, random_integers(1 + k as u64, 136 * k));
+        for (i, (value, (expected, _))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
+            assert_eq!(f64::from(value), expected, "k {k}, element {i}");
+        }
+    }
+}
+
+fn within_rounding<T: Number>(precision: f64) {
+    let seed = fastrand::u64(..);
+    let [m, n, k] = [200, 272, 528];
+    let a = Stored::<T>::new([m, k], false, random(seed, m * k));
+    let b = Stored::<T>::new([k, n], true, random(seed ^ 1, n * k));
+    for (i, (value, (expected, all))) in multiply(&a, &b).into_iter().zip(a.times(&b)).enumerate() {
+        let allowed = expected.abs() * precision + all * T::SUM_PRECISION;
+        let error = (T::number_of(value) - expected).abs();
+        let name = std::any::type_name::<T>();
+        assert!(
+            error <= allowed,
+            "{name}, seed {seed}, element {i}: {} instead of {expected}",
+            T::number_of(value)
+        );
+    }
 }
 
 #[test]
 fn random_numbers_are_within_rounding() {
-    let seed = fastrand::u64(..);
-    let [m, n, k] = [200, 272, 520];
-    let number = |random: &mut fastrand::Rng| random.f32() * 2.0 - 1.0;
-    let (a, b) = (random::<bf16>(seed, m * k, number), random::<bf16>(seed ^ 1, n * k, number));
-    for (i, value) in multiply(&a, &b, [m, n, k]).into_iter().enumerate() {
-        let (expected, all) = sum(&a, &b, k, i / n, i % n);
-        let allowed = expected.abs() * bf16::PRECISION + all * 1e-5;
-        let error = (f64::from(value.to_f32()) - expected).abs();
-        assert!(error <= allowed, "seed {seed}, element {i}: {value} instead of {expected}");
-    }
+    within_rounding::<bf16>(1.0 / 256.0);
+    within_rounding::<f16>(1.0 / 2048.0);
+    within_rounding::<F8E4M3>(1.0 / 256.0);
+    // Each factor is cut to 10 bits of mantissa.
+    within_rounding::<f32>(1e-6);
 }
 
 #[test]
 fn infinities_and_nan_reach_their_rows_and_columns() {
     let [m, n, k] = [130, 264, 72];
     let mut a = vec![bf16::ONE; m * k];
-    let b = vec![bf16::ONE; n * k];
     a[129 * k + 71] = bf16::INFINITY;
     a[5 * k] = bf16::NAN;
-    for (i, value) in multiply(&a, &b, [m, n, k]).into_iter().enumerate() {
+    let a = Stored::new([m, k], false, a);
+    let b = Stored::new([k, n], true, vec![bf16::ONE; n * k]);
+    for (i, value) in multiply(&a, &b).into_iter().enumerate() {
         match i / n {
             129 => assert_eq!(value, bf16::INFINITY),
             5 => assert!(value.is_nan()),
@@ -126,53 +131,65 @@ fn infinities_and_nan_reach_their_rows_and_columns() {
 fn padded_rows_are_multiplied_and_gaps_kept() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let ([m, n, k], pitch) = ([70, 40, 36], 72);
-    let number = |random: &mut fastrand::Rng| random.i32(-2..=2) as f32;
-    let (a, b) = (random::<bf16>(1, m * pitch, number), random::<bf16>(2, n * pitch, number));
+    let number = |seed, rows: usize| random_integers::<bf16>(seed, rows * pitch);
+    let (a, b) = (number(1, m), number(2, n));
     let (on_a, on_b) =
         (DeviceBuffer::from_host(&stream, &a).unwrap(), DeviceBuffer::from_host(&stream, &b).unwrap());
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::from_f32(7.5); m * pitch]).unwrap();
     let rows = |buffer, rows| DeviceBuffer::as_slice(buffer).as_2d_pitched(k, rows, pitch).unwrap();
-    let mut c_rows = c.as_2d_pitched_mut(n, m, pitch).unwrap();
-    matmul_tn(&stream, &rows(&on_a, m), &rows(&on_b, n), &mut c_rows).unwrap();
-    let packed = |from: &[bf16], rows: usize| -> Vec<bf16> {
-        from.chunks(pitch).take(rows).flat_map(|row| row[..k].to_vec()).collect()
-    };
-    let (a, b) = (packed(&a, m), packed(&b, n));
+    let c_rows = c.as_2d_pitched_mut(n, m, pitch).unwrap();
+    matmul(&stream, rows(&on_a, m), Matrix::from(rows(&on_b, n)).transposed(), c_rows).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
         let (row, column) = (i / pitch, i % pitch);
-        let expected = if column < n { sum(&a, &b, k, row, column).0 as f32 } else { 7.5 };
+        let dot = || (0..k).map(|x| a[row * pitch + x].to_f32() * b[column * pitch + x].to_f32()).sum();
+        let expected = if column < n { dot() } else { 7.5 };
         assert_eq!(value, bf16::from_f32(expected), "row {row}, column {column}");
     }
 }
 
 #[test]
 fn sums_of_nothing_are_zero() {
-    assert_eq!(multiply::<bf16>(&[], &[], [3, 8, 0]), [bf16::ZERO; 24]);
-    assert!(multiply::<bf16>(&[], &[bf16::ONE; 64], [0, 8, 8]).is_empty());
+    let of = |[rows, columns]: [usize; 2], is_transposed| {
+        Stored::new([rows, columns], is_transposed, vec![bf16::ONE; rows * columns])
+    };
+    assert_eq!(multiply(&of([3, 0], false), &of([0, 8], true)), [bf16::ZERO; 24]);
+    assert!(multiply(&of([0, 8], false), &of([8, 8], true)).is_empty());
 }
 
 #[test]
 fn wrong_matrices_are_named() {
-    let stream = Stream::new(&under_test::device()).unwrap();
-    let x = DeviceBuffer::<bf16>::zeros(&stream, 4096).unwrap();
-    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 4096).unwrap();
-    let mut refused = |a: [usize; 2], b: [usize; 2], from: usize| {
-        let view =
-            |[width, height]: [usize; 2]| x.slice(from..from + width * height).as_2d(width, height).unwrap();
-        let (rows, columns) = (a[1], b[1]);
-        let mut c = c.as_2d_pitched_mut(columns, rows, columns).unwrap();
-        let error = matmul_tn(&stream, &view(a), &view(b), &mut c).unwrap_err();
+    fn refused<T: Element>(
+        a: [usize; 2],
+        b: [usize; 2],
+        from: usize,
+        b_transposed: bool,
+    ) -> (TensorError, String) {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        let x = DeviceBuffer::<T>::zeros(&stream, 4096).unwrap();
+        let mut c = DeviceBuffer::<T::Output>::zeros(&stream, 4096).unwrap();
+        let view = |[width, height]: [usize; 2]| -> DeviceSlice2<'_, T> {
+            x.slice(from..from + width * height).as_2d(width, height).unwrap()
+        };
+        let b = Matrix::from(view(b));
+        let b = if b_transposed { b.transposed() } else { b };
+        let c = c.as_2d_pitched_mut(b.columns(), a[1], b.columns()).unwrap();
+        let error = matmul(&stream, view(a), b, c).unwrap_err();
         (error.downcast_ref::<TensorError>().cloned().unwrap(), error.to_string())
-    };
-    let (error, text) = refused([16, 8], [24, 8], 0);
+    }
+    let (error, text) = refused::<bf16>([16, 8], [24, 8], 0, true);
     assert!(
-        matches!(error, TensorError::Shape { .. }) && text.contains("a is 8 x 16, b is 8 x 24"),
+        matches!(error, TensorError::Shape { .. }) && text.contains("a is 8 x 16, b is 24 x 8, c is 8 x 8"),
         "{text}"
     );
-    let (error, text) = refused([9, 8], [9, 8], 0);
+    let (error, text) = refused::<bf16>([9, 8], [9, 8], 0, true);
     assert!(matches!(error, TensorError::Alignment { matrix: "a", bytes: 18, .. }), "{text}");
-    let (error, text) = refused([8, 8], [8, 9], 0);
+    let (error, text) = refused::<bf16>([8, 8], [9, 8], 0, false);
+    assert!(matches!(error, TensorError::Alignment { matrix: "b", bytes: 18, .. }), "{text}");
+    let (error, text) = refused::<bf16>([8, 8], [8, 9], 0, true);
     assert!(matches!(error, TensorError::Alignment { matrix: "c", bytes: 18, .. }), "{text}");
-    let (error, text) = refused([8, 8], [8, 8], 1);
+    let (error, text) = refused::<bf16>([8, 8], [8, 8], 1, true);
     assert!(matches!(error, TensorError::Alignment { matrix: "a", bytes: 16, .. }), "{text}");
+    let (error, text) = refused::<i8>([16, 16], [16, 16], 0, false);
+    assert!(matches!(error, TensorError::Layout { matrix: "b", .. }), "{text}");
+    assert!(text.contains("multiply i8") && text.contains("those of b are not"), "{text}");
 }

@@ -13,6 +13,7 @@
 //! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
 //! | [`structs`] | structs, enums, optional slices and math by method |
+//! | [`tensor_cores`] | `multiply`, a short matrix product on tensor cores |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 #![no_std]
@@ -29,5 +30,6 @@ pub mod sales;
 pub mod shared_slices;
 pub mod stack;
 pub mod structs;
+pub mod tensor_cores;
 pub mod tiles;
 pub mod train;

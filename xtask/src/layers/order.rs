@@ -100,7 +100,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
-    ("tensor", &["error", "matmul"]),
+    ("tensor", &["error", "matrix", "schedule", "matmul"]),
     (
         "runtime/libraries",
         &[

@@ -1,0 +1,190 @@
+//! [`Operand`], [`Multiply`], [`Sum`] and [`Output`]: the types of what is multiplied, in what is summed, and what is stored.
+
+use float8::{F8E4M3, F8E5M2};
+
+use super::SharedTile;
+#[cfg(target_arch = "nvptx64")]
+use super::major::Major;
+#[cfg(target_arch = "nvptx64")]
+use super::width::{Columns, Width};
+use crate::{KernelType, bf16, f16};
+
+/// The types of sums: `f32` and `i32`. No other type can implement it.
+pub trait Sum: KernelType + sealed::Sealed {
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// `self + a * b`, wrapping.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for i32 {}
+}
+
+impl Sum for f32 {
+    const ZERO: Self = 0.0;
+    const ONE: Self = 1.0;
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn multiply_add(self, a: Self, b: Self) -> Self {
+        self + a * b
+    }
+}
+
+impl Sum for i32 {
+    const ZERO: Self = 0;
+    const ONE: Self = 1;
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn multiply_add(self, a: Self, b: Self) -> Self {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+}
+
+/// The types that `wgmma` multiplies.
+///
+/// | type | sums | columns of a tile |
+/// | --- | --- | --- |
+/// | `bf16`, `f16` | `f32` | 64 |
+/// | `f32`, of which the upper 19 bits are read (TF32): 10 bits of mantissa, not rounded | `f32` | 32 |
+/// | [`F8E4M3`], [`F8E5M2`] | `f32`, in which an instruction keeps some 14 bits of mantissa | 128 |
+/// | `i8`, `u8` | `i32`, wrapping | 128 |
+pub trait Operand: KernelType {
+    /// What products are summed in.
+    type Sum: Sum;
+    /// The number that is multiplied.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn to_sum(self) -> Self::Sum;
+}
+
+/// The products that there are: of two matrices of one type, of the two 8-bit floating-point types, of the two 8-bit
+/// integers.
+pub trait Multiply<B: Operand<Sum = Self::Sum> = Self>: Operand {
+    /// Issues a product of 32 bytes of two tiles' rows, by their descriptors.
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    unsafe fn issue<const N: usize, AM: Major, BM: Major>(
+        d: &mut <Columns<N> as Width>::Registers<Self::Sum>,
+        a: u64,
+        b: u64,
+        accumulate: u32,
+    ) where
+        Columns<N>: Width;
+}
+
+macro_rules! operands {
+    ($($ty:ident: $sum:ty, $to_sum:expr;)*) => { $(
+        impl Operand for $ty {
+            type Sum = $sum;
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[inline(always)]
+            fn to_sum(self) -> $sum {
+                let to_sum: fn($ty) -> $sum = $to_sum;
+                to_sum(self)
+            }
+        }
+    )* };
+}
+
+operands! {
+    bf16: f32, |x| x.to_f32();
+    f16: f32, |x| x.to_f32();
+    f32: f32, |x| f32::from_bits(x.to_bits() & !0x1fff);
+    F8E4M3: f32, |x| x.to_f32();
+    F8E5M2: f32, |x| x.to_f32();
+    i8: i32, i32::from;
+    u8: i32, i32::from;
+}
+
+macro_rules! products {
+    ($($a:ident * $b:ident: $name:ident),* $(,)?) => { $(
+        impl Multiply<$b> for $a {
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            unsafe fn issue<const N: usize, AM: Major, BM: Major>(
+                d: &mut <Columns<N> as Width>::Registers<Self::Sum>,
+                a: u64,
+                b: u64,
+                accumulate: u32,
+            ) where
+                Columns<N>: Width,
+            {
+                // SAFETY: the caller's promise.
+                unsafe { Columns::<N>::$name::<AM, BM>(d, a, b, accumulate) }
+            }
+        }
+    )* };
+}
+
+products! {
+    bf16 * bf16: bf16_bf16, f16 * f16: f16_f16, f32 * f32: tf32_tf32,
+    F8E4M3 * F8E4M3: e4m3_e4m3, F8E4M3 * F8E5M2: e4m3_e5m2, F8E5M2 * F8E4M3: e5m2_e4m3, F8E5M2 * F8E5M2: e5m2_e5m2,
+    i8 * i8: s8_s8, i8 * u8: s8_u8, u8 * i8: u8_s8, u8 * u8: u8_u8,
+}
+
+/// The types that sums of `S` are stored as, from the registers of an accumulator to a tile.
+pub trait Output<S: Sum>: KernelType {
+    /// Stores 16 rows from `row` on and 16 columns from `16 * block` on, of which each thread of a warp has eight sums, as an
+    /// [`Accumulator`](super::Accumulator) has them in eight successive registers. All threads of the warp call it.
+    ///
+    /// # Safety
+    ///
+    /// The tile has these rows and columns, `row` is the same in the warp and a multiple of 16, and no copy and no other
+    /// thread uses them meanwhile.
+    unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [S; 8]);
+}
+
+macro_rules! outputs_of_16_bits {
+    ($($ty:ident $cvt:literal),*) => { $(
+        impl Output<f32> for $ty {
+            #[inline(always)]
+            unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [f32; 8]) {
+                let [a, b, c, d, e, f, g, h] = sums;
+                let pack = |low: f32, high: f32| -> u32 {
+                    #[cfg(target_arch = "nvptx64")]
+                    {
+                        let packed: u32;
+                        // SAFETY: it computes a number.
+                        unsafe {
+                            core::arch::asm!(
+                                concat!($cvt, " {r}, {h}, {l};"),
+                                r = out(reg32) packed, h = in(reg32) high, l = in(reg32) low,
+                                options(pure, nomem, nostack)
+                            );
+                        }
+                        packed
+                    }
+                    #[cfg(not(target_arch = "nvptx64"))]
+                    {
+                        let [low, high] = [low, high].map(|x| u32::from(Self::from_f32(x).to_bits()));
+                        low | high << 16
+                    }
+                };
+                // SAFETY: the caller's promise.
+                unsafe { tile.store_matrices(row, 2 * block, [pack(a, b), pack(c, d), pack(e, f), pack(g, h)]) }
+            }
+        }
+    )* };
+}
+outputs_of_16_bits!(bf16 "cvt.rn.bf16x2.f32", f16 "cvt.rn.f16x2.f32");
+
+macro_rules! outputs_of_32_bits {
+    ($($ty:ident),*) => { $(
+        impl Output<$ty> for $ty {
+            #[inline(always)]
+            unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [$ty; 8]) {
+                let [a, b, c, d, e, f, g, h] = sums;
+                // SAFETY: the caller's promise.
+                unsafe { tile.store_pairs(row, 4 * block, [[a, b], [c, d], [e, f], [g, h]]) }
+            }
+        }
+    )* };
+}
+outputs_of_32_bits!(f32, i32);

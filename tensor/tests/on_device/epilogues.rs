@@ -1,0 +1,159 @@
+//! Scales, biases and activations in the kernels of products, and batches.
+
+use half::{bf16, f16};
+use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, TensorError, matmul, matmul_fused};
+
+use crate::number::{Number, Stored, random, random_integers};
+use crate::under_test;
+
+/// What an epilogue makes of a sum.
+fn finished(epilogue: &Epilogue<'_, impl warpsmith_core::DeviceCopy>, sum: f64, bias: f64) -> f64 {
+    let x = f64::from(epilogue.scale) * sum + bias;
+    match epilogue.activation {
+        Activation::None => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Gelu => {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
+    }
+}
+
+/// All epilogues of a type: a bound of the error is `precision` of the result, and `1e-5` of the sum.
+fn fused<T: Number<Sum = f32>>(b_transposed: bool, precision: f64)
+where
+    T::Output: Number<Output = T::Output> + Copy,
+{
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let [m, n, k] = [70, 272, 48];
+    let a = Stored::<T>::new([m, k], false, random(3, m * k));
+    let b = Stored::<T>::new([k, n], b_transposed, random(4, n * k));
+    let bias = random::<T::Output>(5, n);
+    let (on_a, on_b, on_bias) =
+        (a.on(&stream), b.on(&stream), DeviceBuffer::from_host(&stream, &bias).unwrap());
+    let sums = a.times(&b);
+    for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
+        for (scale, has_bias) in [(1.0, true), (0.25, false), (-2.5, true)] {
+            let epilogue = Epilogue { scale, bias: has_bias.then(|| on_bias.as_slice()), activation };
+            let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
+            let views = (a.view(&on_a), b.view(&on_b), c.as_2d_mut(n, m).unwrap());
+            matmul_fused(&stream, &epilogue, views.0, views.1, views.2).unwrap();
+            for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+                let (sum, all) = sums[i];
+                let bias = if has_bias { T::number_of(bias[i % n]) } else { 0.0 };
+                let expected = finished(&epilogue, sum, bias);
+                let allowed = expected.abs() * precision + all * T::SUM_PRECISION * f64::from(scale.abs());
+                let error = (T::number_of(value) - expected).abs();
+                assert!(
+                    error <= allowed + 1e-6,
+                    "{activation:?}, {scale}, {i}: {value:?} instead of {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogues_are_within_rounding() {
+    fused::<bf16>(true, 1.0 / 256.0);
+    fused::<bf16>(false, 1.0 / 256.0);
+    fused::<f16>(true, 1.0 / 1024.0);
+    fused::<f32>(true, 1e-5);
+    fused::<F8E4M3>(true, 1.0 / 256.0);
+}
+
+#[test]
+fn relu_keeps_nan() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let mut numbers = vec![bf16::NEG_ONE; 64];
+    numbers[0] = bf16::NAN;
+    let a = DeviceBuffer::from_host(&stream, &numbers).unwrap();
+    let b = DeviceBuffer::from_host(&stream, &[bf16::ONE; 64]).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
+    let epilogue = Epilogue { activation: Activation::Relu, ..Epilogue::default() };
+    let views = (a.as_2d(8, 8).unwrap(), b.as_2d(8, 8).unwrap());
+    matmul_fused(&stream, &epilogue, views.0, views.1, c.as_2d_mut(8, 8).unwrap()).unwrap();
+    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+        assert!(if i < 8 { value.is_nan() } else { value == bf16::ZERO }, "element {i}: {value}");
+    }
+}
+
+#[test]
+fn a_bias_of_another_length_is_named() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let x = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
+    let epilogue = Epilogue { bias: Some(x.slice(..7)), ..Epilogue::default() };
+    let views = (x.as_2d(8, 8).unwrap(), x.as_2d(8, 8).unwrap());
+    let error = matmul_fused(&stream, &epilogue, views.0, views.1, c.as_2d_mut(8, 8).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("the bias has 7 elements and c 8 columns"), "{error}");
+}
+
+/// Batches, in which `a` or `b` may be one for all, with gaps between the matrices of `c`, which are kept.
+fn batched<T: Number>(b_transposed: bool, [a_planes, b_planes]: [usize; 2]) {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let [m, n, k, planes] = [67, 48, 80, 3];
+    let planes_of = |count, rows, columns, is_transposed| -> Vec<Stored<T>> {
+        let matrix = |i| random_integers(10 * i + rows as u64, rows * columns);
+        (0..count as u64).map(|i| Stored::new([rows, columns], is_transposed, matrix(i))).collect()
+    };
+    let (a, b) = (planes_of(a_planes, m, k, false), planes_of(b_planes, k, n, b_transposed));
+    let on = |matrices: &[Stored<T>]| {
+        let all: Vec<T> = matrices.iter().flat_map(|matrix| matrix.elements.iter().copied()).collect();
+        DeviceBuffer::from_host(&stream, &all).unwrap()
+    };
+    let (on_a, on_b) = (on(&a), on(&b));
+    let rows = m + 2;
+    let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; planes * rows * n]).unwrap();
+    let a_view: Matrix<'_, T> = on_a.as_3d(k, m, a_planes).unwrap().into();
+    let b_view: Matrix<'_, T> = if b_transposed {
+        Matrix::from(on_b.as_3d(k, n, b_planes).unwrap()).transposed()
+    } else {
+        on_b.as_3d(n, k, b_planes).unwrap().into()
+    };
+    {
+        let mut c = c.as_mut_slice();
+        matmul(&stream, a_view, b_view, c.as_3d_pitched_mut([n, m, planes], n, rows).unwrap()).unwrap();
+    }
+    for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+        let (plane, row, column) = (i / (rows * n), i / n % rows, i % n);
+        let found = T::number_of(value);
+        if row < m {
+            let expected = a[plane.min(a_planes - 1)].dot(&b[plane.min(b_planes - 1)], row, column);
+            assert_eq!(found, expected, "plane {plane}, row {row}, column {column}");
+        } else {
+            assert!(found.is_nan() || value == T::POISON, "the gap of plane {plane} was written");
+        }
+    }
+}
+
+#[test]
+fn batches_are_exact() {
+    batched::<bf16>(true, [3, 3]);
+    batched::<f16>(false, [3, 3]);
+    batched::<i8>(true, [3, 3]);
+}
+
+#[test]
+fn one_matrix_is_multiplied_by_a_batch() {
+    batched::<bf16>(true, [1, 3]);
+    batched::<f32>(true, [3, 1]);
+}
+
+#[test]
+fn batches_of_other_lengths_are_named() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let x = DeviceBuffer::<bf16>::zeros(&stream, 256).unwrap();
+    let mut c = DeviceBuffer::<bf16>::zeros(&stream, 192).unwrap();
+    let (a, b) = (x.slice(..128).as_3d(8, 8, 2).unwrap(), x.as_3d(8, 8, 4).unwrap());
+    let error = matmul(&stream, a, b, c.as_3d_mut(8, 8, 3).unwrap()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error.downcast_ref(), Some(TensorError::Shape { .. })), "{text}");
+    assert!(text.contains("a is 2 matrices of 8 x 8, b is 4 matrices of 8 x 8, c is 3 matrices"), "{text}");
+}
+
+/// It compiles for types of `f32` sums alone.
+const _: fn() = || {
+    fn has_epilogues<T: Element<Sum = f32>>() {}
+    has_epilogues::<F8E4M3>();
+};

@@ -1,0 +1,121 @@
+//! Types of matrices by their numbers, and matrices by rows or columns with the products that are expected.
+
+use half::{bf16, f16};
+use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_tensor::{Element, F8E4M3, Matrix};
+
+/// A type of matrices.
+pub trait Number: Element<Output: PartialEq + std::fmt::Debug> {
+    const POISON: Self::Output;
+    /// The part of the sum of absolute products that sums may be wrong by.
+    const SUM_PRECISION: f64;
+    /// The greatest of random numbers.
+    const GREATEST: f32 = 1.0;
+    fn of(number: f32) -> Self;
+    /// What is multiplied.
+    fn value(self) -> f64;
+    fn number_of(output: Self::Output) -> f64;
+    /// The output that is nearest, as a number.
+    fn rounded(number: f64) -> f64;
+}
+
+macro_rules! numbers {
+    ($($ty:ident -> $output:ident: $poison:expr, $precision:expr, $greatest:expr, $of:expr, $value:expr, $to:expr;)*) => { $(
+        impl Number for $ty {
+            const POISON: $output = $poison;
+            const SUM_PRECISION: f64 = $precision;
+            const GREATEST: f32 = $greatest;
+            fn of(number: f32) -> Self {
+                let of: fn(f32) -> $ty = $of;
+                of(number)
+            }
+            fn value(self) -> f64 {
+                let value: fn($ty) -> f64 = $value;
+                value(self)
+            }
+            fn number_of(output: $output) -> f64 {
+                f64::from(output)
+            }
+            fn rounded(number: f64) -> f64 {
+                let to: fn(f64) -> $output = $to;
+                f64::from(to(number))
+            }
+        }
+    )* };
+}
+
+numbers! {
+    bf16 -> bf16: bf16::NAN, 1e-5, 1.0, bf16::from_f32, f64::from, bf16::from_f64;
+    f16 -> f16: f16::NAN, 1e-5, 1.0, f16::from_f32, f64::from, f16::from_f64;
+    // Cut to 10 bits of mantissa, which is what the product is compared with.
+    f32 -> f32: f32::NAN, 1e-5, 1.0, |x| x, |x| f64::from(f32::from_bits(x.to_bits() & !0x1fff)), |x| x as f32;
+    // The tensor cores keep some 14 bits of sums.
+    F8E4M3 -> bf16: bf16::NAN, 1e-3, 1.0, F8E4M3::from_f32, |x| f64::from(x.to_f32()), bf16::from_f64;
+    i8 -> i32: i32::MIN, 0.0, 127.0, |x| x as i8, f64::from, |x| x as i32;
+}
+
+/// `len` integers from -2 to 2.
+pub fn random_integers<T: Number>(seed: u64, len: usize) -> Vec<T> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| T::of(random.i32(-2..=2) as f32)).collect()
+}
+
+/// `len` numbers from -1 to 1, of integers from -127 to 127.
+pub fn random<T: Number>(seed: u64, len: usize) -> Vec<T> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| T::of((random.f32() * 2.0 - 1.0) * T::GREATEST)).collect()
+}
+
+/// A matrix by rows, or by columns if it is transposed.
+pub struct Stored<T> {
+    pub rows: usize,
+    pub columns: usize,
+    pub is_transposed: bool,
+    pub elements: Vec<T>,
+}
+
+impl<T: Number> Stored<T> {
+    pub fn new([rows, columns]: [usize; 2], is_transposed: bool, elements: Vec<T>) -> Self {
+        assert_eq!(elements.len(), rows * columns);
+        Self { rows, columns, is_transposed, elements }
+    }
+
+    pub fn on(&self, stream: &Stream) -> DeviceBuffer<T> {
+        DeviceBuffer::from_host(stream, &self.elements).unwrap()
+    }
+
+    pub fn view<'a>(&self, buffer: &'a DeviceBuffer<T>) -> Matrix<'a, T> {
+        if self.is_transposed {
+            Matrix::from(buffer.as_2d(self.rows, self.columns).unwrap()).transposed()
+        } else {
+            buffer.as_2d(self.columns, self.rows).unwrap().into()
+        }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        let index = if self.is_transposed { column * self.rows + row } else { row * self.columns + column };
+        self.elements[index].value()
+    }
+
+    /// The element of the product with `b`.
+    pub fn dot(&self, b: &Self, row: usize, column: usize) -> f64 {
+        (0..self.columns).map(|k| self.at(row, k) * b.at(k, column)).sum()
+    }
+
+    /// The product with `b`, row by row, and that of the absolute values.
+    pub fn times(&self, b: &Self) -> Vec<(f64, f64)> {
+        let n = b.columns;
+        let b_rows: Vec<f64> = (0..b.rows).flat_map(|k| (0..n).map(move |column| b.at(k, column))).collect();
+        let mut product = vec![(0.0, 0.0); self.rows * n];
+        for (row, sums) in product.chunks_mut(n.max(1)).enumerate() {
+            for k in 0..self.columns {
+                let x = self.at(row, k);
+                for ((sum, all), y) in sums.iter_mut().zip(&b_rows[k * n..]) {
+                    *sum += x * y;
+                    *all += (x * y).abs();
+                }
+            }
+        }
+        product
+    }
+}
