@@ -52,7 +52,8 @@ pub unsafe fn multiply(
 
     // At least 1, so that no division can panic.
     let columns = n.div_ceil(TILE[1]).max(1);
-    let (row, column) = (thread::block_idx_x() / columns * TILE[0], thread::block_idx_x() % columns * TILE[1]);
+    let (row, column) =
+        (thread::block_idx_x() / columns * TILE[0], thread::block_idx_x() % columns * TILE[1]);
     let (warp, stages) = (warp_group::warp_index(), k.div_ceil(TILE[2]));
     let mut slot = Slot::new();
     if warp < 4 {
