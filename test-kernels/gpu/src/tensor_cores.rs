@@ -84,7 +84,7 @@ pub unsafe fn multiply(
             let mut batch = sums.pending().begin();
             batch.mma(a_tiles.at(slot).rows::<64>(group), b_tiles.at(slot), stage > 0);
             sums = batch.commit().wait();
-            if thread::linear_in_block() % warp_group::THREADS == 0 {
+            if thread::linear_in_block().is_multiple_of(warp_group::THREADS) {
                 empty.at(slot).arrive();
             }
         }
