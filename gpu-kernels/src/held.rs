@@ -1,4 +1,4 @@
-//! Rows in registers: which elements of a row a thread of its [`Team`] holds, loaded at once, stored at once.
+//! Rows in registers: which elements of a row a thread of its team holds, loaded at once, stored at once.
 //!
 //! A row is cut into chunks of as many elements as the team holds; most rows are one chunk. A thread takes vectors of `N` elements
 //! in turn: of 16 bytes, or, of rows that do not begin and end at multiples of 16 bytes, single elements. Loads beyond the end
