@@ -155,7 +155,7 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// The sums of parts of K of `a * b`, each a plane of `c`, for products of few tiles: [`finish_parts`](crate::epilogue::finish_parts) adds them. `a` is K-major.
+/// The sums of parts of K of `a * b`, each a plane of `c`, for products of few tiles: [`finish_parts`](fn@crate::epilogue::finish_parts) adds them. `a` is K-major.
 ///
 /// # Safety
 ///
@@ -178,7 +178,7 @@ pub unsafe fn matmul_parts<T: Element<Sum = f32>, B: Major, const CLUSTER: u32>(
     unsafe { product::<T, f32, KMajor, B, CLUSTER>(a, b, c, sizes, |_, _| ()) }
 }
 
-/// [`matmul_parts`] of types that are multiplied K-major alone.
+/// [`matmul_parts()`] of types that are multiplied K-major alone.
 ///
 /// # Safety
 ///
