@@ -127,11 +127,11 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     unsafe { product::<T, T, A, B, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// [`matmul`] of `f32`, whose upper 19 bits are multiplied (TF32), and of 8-bit floating-point numbers, both K-major.
+/// [`matmul()`] of `f32`, whose upper 19 bits are multiplied (TF32), and of 8-bit floating-point numbers, both K-major.
 ///
 /// # Safety
 ///
-/// That of [`matmul`].
+/// That of [`matmul()`].
 #[kernel(
     types(T = f32, F8E4M3),
     consts(CLUSTER = 1, 2),
