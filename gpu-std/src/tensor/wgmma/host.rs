@@ -77,22 +77,23 @@ fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
 {
     let (lane, warp) = (warp::lane_id(), thread::linear_in_block() / 32 % 4);
     let row = 16 * warp + lane / 4;
-    let depth = 128 / size_of::<A>() as u32;
-    let row_of_a = |row: u32| -> Vec<A::Sum> {
-        // SAFETY: whoever issued the product promised that the tile holds values.
-        (0..depth).map(|k| unsafe { AMajor::element(a, row, k).read() }.to_sum()).collect()
+    let depth = 128 / size_of::<A>();
+    // On the stack: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
+    let row_of = |element: &dyn Fn(u32) -> A::Sum| {
+        let mut values = [A::Sum::ZERO; 128];
+        values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = element(k));
+        values
     };
+    // SAFETY: whoever issued the product promised that the tile holds values.
+    let row_of_a = |row| row_of(&|k| unsafe { AMajor::element(a, row, k).read() }.to_sum());
     let a_rows = [row_of_a(row), row_of_a(row + 8)];
-    let mut b_row = vec![A::Sum::ZERO; depth as usize];
     for (j, quad) in d.chunks_exact_mut(4).enumerate() {
         for i in 0..2 {
             let column = 8 * j as u32 + 2 * (lane % 4) + i;
-            for (k, value) in b_row.iter_mut().enumerate() {
-                // SAFETY: as above.
-                *value = unsafe { BMajor::element(b, column, k as u32).read() }.to_sum();
-            }
+            // SAFETY: as above.
+            let b_row = row_of(&|k| unsafe { BMajor::element(b, column, k).read() }.to_sum());
             for (half, a_row) in a_rows.iter().enumerate() {
-                let pairs = a_row.iter().zip(&b_row);
+                let pairs = a_row[..depth].iter().zip(&b_row);
                 let sum = pairs.fold(A::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
                 let at = &mut quad[2 * half + i as usize];
                 *at = if accumulate { at.multiply_add(sum, A::Sum::ONE) } else { sum };
