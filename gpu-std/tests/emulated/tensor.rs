@@ -55,7 +55,8 @@ unsafe fn copy_box<const FAULT: u32>(from: &TensorMap<u16, 2>, to: &TensorMap<u1
             loaded.at(slot).wait(if FAULT == WRONG_PARITY { 1 } else { 0 });
         }
         let others = FAULT == COUNTS_DISAGREE && thread::linear_in_block() >= 64;
-        warp_group::sync(1, if others { 64 } else { 128 });
+        // The others alone are too few for either count, whichever comes first.
+        warp_group::sync(1, if others { 96 } else { 128 });
         if thread::linear_in_block() == 0 {
             to.store(tile, at);
             commit_stores();
