@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{Element, TensorError};
 
-pub use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, MatrixMut};
+pub use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4, matmul_4bit};
 
 /// The types of [`matmul()`], with those of their products: `bf16`, `f16`, `i8` to `i32`, [`F8E4M3`] to `bf16`.
 pub trait MatrixNumber: Element {
@@ -47,7 +47,8 @@ by_library!(bf16, f16, i8);
 /// `f32`, of `i8` of `i32`, and rounded once; those of [`F8E4M3`] keep some 14 bits of mantissa while they are added.
 ///
 /// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address, pitch and plane of each
-/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is. What they do not multiply
+/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is. An `a` of up to 16 rows of 16-bit
+/// numbers, by the transpose of rows, they multiply from compute capability 8.0 on, into a `c` anywhere. What they do not multiply
 /// takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
 ///
 /// # Errors

@@ -2,8 +2,9 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Arguments are cases,
 //! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k). Types are `bf16`, `f16`, `tf32`,
-//! `e4m3` and `i8` (by cuBLAS, without a search). Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
-//! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight.
+//! `e4m3`, `i8` (by cuBLAS, without a search) and `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
+//! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight. Memory bounds products of few
+//! rows: their `b` should be larger than the L2 cache, as `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, since the power that a product draws depends on them. Each figure is the median of the
 //! rounds, each timed by events around several products, after the clock has settled; power and clock are read after each
@@ -12,7 +13,7 @@
 use half::{bf16, f16};
 use warpsmith_core::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_runtime::library::blas::{self, Layout, Math, Matmul, Search};
-use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, MatrixMut};
+use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4};
 
 const ROUNDS: usize = 15;
 
@@ -26,11 +27,18 @@ fn main() -> Result<()> {
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
     if device.is_emulated() {
-        cases =
-            ["bf16:abt:128x256x64", "bf16:ab+gelu:2*64x128x64", "tf32:abt:64", "e4m3:abt:128", "i8:abt:128"]
-                .into_iter()
-                .filter_map(Case::of)
-                .collect();
+        cases = [
+            "bf16:abt:128x256x64",
+            "bf16:ab+gelu:2*64x128x64",
+            "tf32:abt:64",
+            "e4m3:abt:128",
+            "i8:abt:128",
+            "bf16:abt:4x96x64",
+            "w4:abt:4x96x256",
+        ]
+        .into_iter()
+        .filter_map(Case::of)
+        .collect();
     } else if cases.is_empty() {
         cases = ["bf16:abt:4096", "bf16:abt:8192"].into_iter().filter_map(Case::of).collect();
     }
@@ -41,7 +49,8 @@ fn main() -> Result<()> {
             "tf32" => compare::<f32>(&stream, case)?,
             "e4m3" => compare::<F8E4M3>(&stream, case)?,
             "i8" => compare::<i8>(&stream, case)?,
-            other => println!("{other}: no type of bf16, f16, tf32, e4m3, i8"),
+            "w4" => compare_4bit(&stream, case)?,
+            other => println!("{other}: no type of bf16, f16, tf32, e4m3, i8, w4"),
         }
     }
     Ok(())
@@ -234,12 +243,42 @@ fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
             ),
             ("cuBLASLt", Box::new(|| T::theirs(stream, bias, a_matrix, b_matrix, c_matrix.reborrow()))),
         ];
-        measure(stream, case, &mut calls)?;
+        let bytes = batches * (m * k + n * k) * size_of::<T>();
+        measure(stream, case, [bytes, bytes], &mut calls)?;
     }
     let (ours, theirs) = (ours.to_host()?, theirs.to_host()?);
     let differences = ours.iter().zip(&theirs).map(|(&x, &y)| (T::widen(x) - T::widen(y)).abs());
     println!("{} largest difference of the results: {}", case.name, differences.fold(0.0, f32::max));
     Ok(())
+}
+
+/// `bf16` by weights of 4 bits, beside the product of as many of `bf16`.
+fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
+    let [m, n, k] = case.shape;
+    let mut random = fastrand::Rng::with_seed(3);
+    let codes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(n * k / 2).collect();
+    let codes = DeviceBuffer::from_host(stream, &codes)?;
+    let scales = DeviceBuffer::from_host(stream, &vec![bf16::from_f32(0.125); n * k / 128])?;
+    let weights = Weights4 { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
+    let a = DeviceBuffer::from_host(stream, &normals::<bf16>(1, m * k))?;
+    let b = DeviceBuffer::from_host(stream, &normals::<bf16>(2, n * k))?;
+    let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
+    let mut theirs = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
+    let a_view = a.as_2d(k, m)?;
+    let mut c_view = ours.as_2d_mut(n, m)?;
+    let a_matrix = blas::Matrix::with_layout(&a, Layout::new(m, k))?;
+    let b_matrix = blas::Matrix::with_layout(&b, Layout::new(n, k).transposed())?;
+    let mut c_matrix = blas::MatrixMut::with_layout(&mut theirs, Layout::new(m, n))?;
+    let epilogue = Epilogue::default();
+    let mut calls: [(&str, Call<'_>); 2] = [
+        (
+            "warpsmith",
+            Box::new(|| warpsmith_tensor::matmul_4bit(stream, &epilogue, a_view, &weights, &mut c_view)),
+        ),
+        ("cuBLASLt", Box::new(|| bf16::theirs(stream, None, a_matrix, b_matrix, c_matrix.reborrow()))),
+    ];
+    let of_a = 2 * m * k;
+    measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)
 }
 
 /// The same bytes.
@@ -249,7 +288,8 @@ fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-fn measure(stream: &Stream, case: &Case, calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
+/// Times both, of which each reads so many bytes.
+fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
     let time = |call: &mut Call<'_>, count: usize| -> Result<f64> {
         let start = stream.record_timed_event()?;
         (0..count).try_for_each(|_| call())?;
@@ -292,13 +332,14 @@ fn measure(stream: &Stream, case: &Case, calls: &mut [(&str, Call<'_>); 2]) -> R
         times.sort_by(f64::total_cmp);
         (median(times.clone()), times[0])
     });
-    for ((whose, _), ((median_us, best), (power, clocks))) in
-        calls.iter().zip([ours, theirs].into_iter().zip(power.into_iter().zip(clocks)))
+    for (((whose, _), bytes), ((median_us, best), (power, clocks))) in
+        calls.iter().zip(bytes).zip([ours, theirs].into_iter().zip(power.into_iter().zip(clocks)))
     {
         println!(
-            "{name} {whose:9} {median_us:9.1} us {:7.1} TFLOP/s, best {:7.1}, {} W, {} MHz",
+            "{name} {whose:9} {median_us:9.1} us {:7.1} TFLOP/s, best {:7.1}, reads {:.0} GB/s, {} W, {} MHz",
             flops / median_us / 1e6,
             flops / best / 1e6,
+            bytes as f64 / median_us / 1e3,
             median(power).round(),
             median(clocks).round(),
         );

@@ -1,6 +1,6 @@
 //! [`TensorError`]: what the products of this crate cannot multiply.
 
-use warpsmith_core::Error;
+use warpsmith_core::{Device, Error};
 
 /// The error of a product, with its remedy: [`Error::downcast_ref`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,10 +17,10 @@ pub enum TensorError {
         what: String,
     },
 
-    /// The rows of a matrix begin where a tensor copy cannot.
+    /// The rows of a matrix begin where the kernel cannot read them.
     #[error(
-        "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; tensor copies need multiples of 16 of \
-         both: pad the rows, or multiply by cuBLAS"
+        "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
+         both: pad the rows, or let cuBLAS multiply"
     )]
     Alignment {
         /// The operation.
@@ -36,7 +36,7 @@ pub enum TensorError {
     /// The type is not multiplied in this layout.
     #[error(
         "{operation}: tensor cores multiply {element} of which the rows of a and the columns of b are adjacent in memory, and \
-         those of {matrix} are not: transpose it, or multiply by cuBLAS"
+         those of {matrix} are not: transpose it, or let cuBLAS multiply"
     )]
     Layout {
         /// The operation.
@@ -58,7 +58,7 @@ pub enum TensorError {
 
     /// The device has other tensor cores.
     #[error(
-        "{operation}: {device} has compute capability {}.{}, and this kernel is for 9.0 alone; multiply by cuBLAS",
+        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}; let cuBLAS multiply",
         capability.0,
         capability.1
     )]
@@ -69,7 +69,17 @@ pub enum TensorError {
         device: String,
         /// Its compute capability.
         capability: (u32, u32),
+        /// Those that the kernel is for.
+        needed: &'static str,
     },
+}
+
+impl TensorError {
+    /// That of a device that is not one of those `needed`.
+    pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
+        let capability = device.properties().capability;
+        Self::Device { operation, device: device.id().to_string(), capability, needed }.into()
+    }
 }
 
 impl From<TensorError> for Error {

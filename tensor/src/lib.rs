@@ -4,8 +4,10 @@
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
+//! | [`matmul_4bit()`] | the same, of weights of 4 bits |
 //!
-//! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, and the emulated one.
+//! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, for up to 16 rows
+//! of 16-bit numbers and for weights of 4 bits those from 8.0 on, and the emulated one.
 //!
 //! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
 //! anything is enqueued: cuBLAS multiplies those.
@@ -29,11 +31,13 @@
 #![deny(missing_docs)]
 
 mod error;
+mod few_rows;
 mod matmul;
 mod matrix;
 mod schedule;
 
 pub use error::TensorError;
+pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
 pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
@@ -41,5 +45,5 @@ pub use schedule::Schedule;
 
 use warpsmith_core::GpuImage;
 
-/// The kernels of `warpsmith-tensor-kernels`, compiled for `sm_90a` when this crate was built.
+/// The kernels of `warpsmith-tensor-kernels`, compiled for `sm_80` and `sm_90a` when this crate was built.
 pub static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_tensor_kernels");

@@ -14,12 +14,12 @@ use warpsmith_tensor_kernels::matmul::{
 
 pub use warpsmith_tensor_kernels::epilogue::Activation;
 
-use crate::IMAGE;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored};
 use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
+use crate::{IMAGE, few_rows};
 
-const OPERATION: &str = "matmul";
+pub(crate) const OPERATION: &str = "matmul";
 /// Threads of a block that adds parts.
 const FINISH_THREADS: u32 = 256;
 
@@ -38,6 +38,9 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the product by parts of K. `None` where there are none.
     #[doc(hidden)]
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
+    /// Enqueues a product of few rows. `None` where there are no kernels for it.
+    #[doc(hidden)]
+    const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>>;
 }
 
 /// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
@@ -54,6 +57,12 @@ pub struct Epilogue<'a, C: DeviceCopy> {
 impl<C: DeviceCopy> Default for Epilogue<'_, C> {
     fn default() -> Self {
         Self { scale: 1.0, bias: None, activation: Activation::None }
+    }
+}
+
+impl<C: DeviceCopy> Epilogue<'_, C> {
+    pub(crate) fn finish(&self) -> Finish {
+        Finish { scale: self.scale, activation: self.activation as u32 }
     }
 }
 
@@ -131,7 +140,11 @@ fn run<T: Element>(
         let what = format!("the bias has {} elements and c {n} columns", bias.len());
         return Err(TensorError::Shape { operation: OPERATION, what }.into());
     }
-    check_device(stream.device())?;
+    let few_rows = T::FEW_ROWS.filter(|_| schedule.is_none() && few_rows::is_product(&a, &b));
+    match few_rows {
+        Some(_) => few_rows::check_device(OPERATION, stream.device())?,
+        None => check_device(stream.device())?,
+    }
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
@@ -147,9 +160,12 @@ fn run<T: Element>(
             }
         }
     }
-    check_rows("a", a.elements, a.stored)?;
-    check_rows("b", b.elements, b.stored)?;
-    check_rows("c", c.elements.as_slice(), c.stored)?;
+    check_rows(OPERATION, "a", a.elements, a.stored)?;
+    check_rows(OPERATION, "b", b.elements, b.stored)?;
+    if let Some(few_rows) = few_rows {
+        return few_rows(few_rows::Product { stream, epilogue: *epilogue, a, b, c });
+    }
+    check_rows(OPERATION, "c", c.elements.as_slice(), c.stored)?;
     let tile_k = ROW_BYTES as usize / size_of::<T>();
     let work = Work {
         m: m as u32,
@@ -194,15 +210,15 @@ fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
 
 /// Fails on a device that has other tensor cores.
 fn check_device(device: &Device) -> Result<()> {
-    let capability = device.properties().capability;
-    if device.is_emulated() || capability == (9, 0) {
+    if device.is_emulated() || device.properties().capability == (9, 0) {
         return Ok(());
     }
-    Err(TensorError::Device { operation: OPERATION, device: device.id().to_string(), capability }.into())
+    Err(TensorError::device(OPERATION, device, "9.0 alone"))
 }
 
 /// Fails for rows that begin where a tensor copy cannot.
-fn check_rows<T: DeviceCopy>(
+pub(crate) fn check_rows<T: DeviceCopy>(
+    operation: &'static str,
     matrix: &'static str,
     elements: DeviceSlice<'_, T>,
     stored: Stored,
@@ -211,7 +227,7 @@ fn check_rows<T: DeviceCopy>(
     for (count, stride) in [(stored.height, stored.pitch), (stored.planes, stored.plane)] {
         let bytes = stride * size_of::<T>();
         if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
-            return Err(TensorError::Alignment { operation: OPERATION, matrix, bytes, address }.into());
+            return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());
         }
     }
     Ok(())
@@ -239,13 +255,14 @@ pub struct Product<'a, 'c, T: Element> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $sum:ty;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $sum:ty, $few_rows:expr;)*) => { $(
         impl Element for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
             const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|$product| $select!($product, $ty, $sum));
+            const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>> = $few_rows;
         }
     )* };
 }
@@ -285,10 +302,10 @@ macro_rules! k_major {
 }
 
 elements! {
-    bf16: product => by_layout, bf16;
-    f16: product => by_layout, f16;
-    f32: product => k_major, f32;
-    F8E4M3: product => k_major, bf16;
+    bf16: product => by_layout, bf16, Some(few_rows::product);
+    f16: product => by_layout, f16, Some(few_rows::product);
+    f32: product => k_major, f32, None;
+    F8E4M3: product => k_major, bf16, None;
 }
 
 impl Element for i8 {
@@ -299,6 +316,7 @@ impl Element for i8 {
         }
     }
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
+    const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>> = None;
 }
 
 /// The parameters of kernels with an epilogue.
@@ -325,12 +343,8 @@ type Sum<C> = (
 );
 
 impl<'a, 'c, T: Element> Product<'a, 'c, T> {
-    fn finish(&self) -> Finish {
-        Finish { scale: self.epilogue.scale, activation: self.epilogue.activation as u32 }
-    }
-
     fn fused<K: Kernel<Params = Fused<T, T::Output>>>(self) -> Result<()> {
-        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let inputs = Inputs { stream, a, b, work, schedule };
         // SAFETY: the instance is that of the layouts and of the cluster, and the bias has n elements.
@@ -350,7 +364,7 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         K: Kernel<Params = Plain<T, f32>>,
         F: Kernel<Params = Sum<T::Output>>,
     {
-        let (bias, finish) = (self.epilogue.bias, self.finish());
+        let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let (m, n) = (work.m as usize, work.n as usize);
         let pitch = n.next_multiple_of(4);

@@ -7,6 +7,7 @@
 //! | [`Slot`] | the position in a ring of stages, with its phase |
 //! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and where boxes and barriers lie |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is under way |
+//! | [`mma`](mod@mma) | products by one warp, of compute capability 8.0 too |
 //! | [`warp_group`] | 128 threads: their registers, their barrier |
 //!
 //! A kernel that uses them says `arch = "90a"` and the size of its block, `block(384)`. It may not call anything that is
@@ -17,6 +18,7 @@
 
 pub mod barrier;
 pub mod copy;
+pub mod mma;
 pub mod shared;
 pub mod warp_group;
 pub mod wgmma;

@@ -8,6 +8,7 @@ mod dynamic;
 mod groups;
 mod indices;
 mod look_back;
+mod mma;
 mod parameters;
 mod planes;
 mod printf;

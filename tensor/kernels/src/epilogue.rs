@@ -33,6 +33,23 @@ pub enum Activation {
 }
 
 impl Finish {
+    /// Of one sum.
+    #[inline(always)]
+    pub(crate) fn of(self, sum: f32, bias: Option<f32>) -> f32 {
+        let x = sum * self.scale;
+        let x = match bias {
+            Some(bias) => x + bias,
+            None => x,
+        };
+        if self.activation == Activation::Relu as u32 {
+            relu(x)
+        } else if self.activation == Activation::Gelu as u32 {
+            gelu(x)
+        } else {
+            x
+        }
+    }
+
     /// Of the sums of a thread, the first of which are at `at`.
     #[inline(always)]
     pub(crate) fn apply<C: KernelType + Into<f32>>(
@@ -144,16 +161,9 @@ pub unsafe fn finish_parts<C: Float>(
         while j < 4 {
             let at = column + j;
             if at < of.n {
-                let mut x = sums[j as usize] * finish.scale;
-                if let Some(bias) = bias {
-                    // SAFETY: the bias has an element for each column.
-                    x += unsafe { *bias.get_unchecked(at as usize) }.cast::<f32>();
-                }
-                if finish.activation == Activation::Relu as u32 {
-                    x = relu(x);
-                } else if finish.activation == Activation::Gelu as u32 {
-                    x = gelu(x);
-                }
+                // SAFETY: the bias has an element for each column.
+                let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at as usize) }.cast::<f32>());
+                let x = finish.of(sums[j as usize], bias);
                 // SAFETY: the product has this element, which no other thread writes.
                 unsafe { c.add((first + u64::from(at)) as usize).write(x.cast::<C>()) };
             }

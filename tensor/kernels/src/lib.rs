@@ -1,11 +1,11 @@
-//! Kernels for the tensor cores of compute capability 9.0.
+//! Kernels for tensor cores.
 //!
-//! They copy boxes of tensors asynchronously and multiply them by `wgmma`, which no other compute capability has. So they are
-//! compiled for `sm_90a` alone, apart from `gpu-kernels`.
+//! Most copy boxes of tensors asynchronously and multiply them by `wgmma`, which compute capability 9.0 alone has.
 //!
 //! | module | kernels |
 //! | --- | --- |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
+//! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
@@ -13,5 +13,6 @@
 #![deny(missing_docs)]
 
 pub mod epilogue;
+pub mod few_rows;
 pub mod matmul;
 mod tiles;

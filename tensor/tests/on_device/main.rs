@@ -2,6 +2,7 @@
 //! fails the tests.
 
 mod epilogues;
+mod few_rows;
 mod matmul;
 mod matmul_on_gpu;
 mod number;

@@ -1,0 +1,114 @@
+//! Products by one warp, of compute capability 8.0 and later: [`mma`].
+//!
+//! Where a product is bound by memory, a warp multiplies what it has just loaded into registers: nothing passes through shared
+//! memory, and no thread waits for another.
+
+use crate::scalar::Float;
+use crate::{bf16, f16};
+
+/// The types that [`mma`] multiplies: `bf16` and `f16`. No other type can implement it.
+pub trait WarpOperand: super::Operand<Sum = f32> + Float + sealed::Sealed {
+    /// Issues the instruction.
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4];
+    /// Of the bits.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn of_bits(bits: u16) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! operands {
+    ($($ty:ident),*) => { $(
+        impl sealed::Sealed for $ty {}
+
+        impl WarpOperand for $ty {
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            unsafe fn issue(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+                let [mut s0, mut s1, mut s2, mut s3] = sums;
+                // SAFETY: all lanes of the warp are here, by the caller's promise; it computes numbers.
+                unsafe {
+                    core::arch::asm!(
+                        concat!(
+                            "mma.sync.aligned.m16n8k16.row.col.f32.", stringify!($ty), ".", stringify!($ty), ".f32 ",
+                            "{{{s0}, {s1}, {s2}, {s3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, ",
+                            "{{{s0}, {s1}, {s2}, {s3}}};"
+                        ),
+                        s0 = inout(reg32) s0, s1 = inout(reg32) s1, s2 = inout(reg32) s2, s3 = inout(reg32) s3,
+                        a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                        b0 = in(reg32) b[0], b1 = in(reg32) b[1],
+                        options(pure, nomem, nostack)
+                    );
+                }
+                [s0, s1, s2, s3]
+            }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn of_bits(bits: u16) -> Self {
+                Self::from_bits(bits)
+            }
+        }
+    )* };
+}
+operands!(bf16, f16);
+
+/// `sums + a * b`, of 16 x 16 and 16 x 8 numbers, by the lanes of a warp (`mma.m16n8k16`).
+///
+/// A register has two numbers, the first in its lower half. With `row` = lane / 4 and `pair` = 2 * (lane % 4) a lane has
+///
+/// | | register or sum | number |
+/// | --- | --- | --- |
+/// | `a` | 0, 1 | columns `pair` and `pair + 1` of rows `row` and `row + 8` |
+/// | | 2, 3 | the same of columns `pair + 8` and `pair + 9` |
+/// | `b` | 0, 1 | rows `pair` and `pair + 1`, `pair + 8` and `pair + 9`, of column `row` |
+/// | `sums` | 0, 1 | columns `pair` and `pair + 1` of row `row` |
+/// | | 2, 3 | the same of row `row + 8` |
+///
+/// The sum of products does not depend on their order: any permutation of the columns of `a` will do that is that of the rows of
+/// `b` too. The order of the additions and their rounding are the hardware's.
+///
+/// # Safety
+///
+/// All 32 lanes of the warp call it together, on compute capability 8.0 or later.
+#[inline(always)]
+#[track_caller]
+#[must_use]
+pub unsafe fn mma<T: WarpOperand>(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        // SAFETY: the caller's promise.
+        unsafe { T::issue(sums, a, b) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        host::<T>(sums, a, b)
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
+    let lane = crate::warp::lane_id();
+    let exchange = |low: u32, high: u32| {
+        warpsmith_emulator::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
+    };
+    // Of each lane the registers of rows `row` and `row + 8` of `a`, and those of `b`.
+    let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));
+    let numbers = |registers: u64| {
+        [0, 16, 32, 48].map(|shift| -> f32 { T::of_bits((registers >> shift) as u16).to_sum() })
+    };
+    for (i, sum) in sums.iter_mut().enumerate() {
+        let column = 2 * (lane % 4) + i as u32 % 2;
+        for of_pair in 0..4 {
+            let of_a = numbers(a_rows[i / 2].values[(lane / 4 * 4 + of_pair) as usize]);
+            let of_b = numbers(b_column.values[(column * 4 + of_pair) as usize]);
+            *sum += of_a.iter().zip(of_b).map(|(a, b)| a * b).sum::<f32>();
+        }
+    }
+    sums
+}

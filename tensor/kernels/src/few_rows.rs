@@ -1,0 +1,478 @@
+//! `C = A * B` for an A of few rows, as when a model generates one token after the other: bound by the memory of B, whose columns
+//! are adjacent in memory, as 16-bit numbers or as 4-bit weights.
+//!
+//! Each warp loads 16 bytes of [`TILE_N`] columns a lane, the next before it multiplies the last, and multiplies them by
+//! `mma.m16n8k16` as they lie in its registers: B takes the side of 16 rows, the rows of A that of 8 columns. The warps of a
+//! block sum interleaved parts of K, which are added in the order of the warps.
+//!
+//! Which numbers of a row meet in an instruction does not matter as long as both operands agree, so that no lane needs what
+//! another has loaded. The conversion of 4-bit numbers by the mantissa of a power of two is that of Marlin (Frantar et al. 2024) and
+//! FasterTransformer.
+
+use core::array::from_fn;
+
+use gpu_std::prelude::*;
+use gpu_std::tensor::mma::{WarpOperand, mma};
+use gpu_std::vectorized::load_or;
+
+use crate::epilogue::Finish;
+use crate::tiles::divide;
+
+/// Rows of A that an instruction multiplies.
+pub const GROUP_M: u32 = 8;
+/// Most rows of A that a block multiplies at once.
+pub const MOST_M: u32 = 2 * GROUP_M;
+/// Columns of B of an instruction.
+pub const TILE_N: u32 = 16;
+/// Columns of B to a scale of 4-bit weights.
+pub const GROUP_K: u32 = 128;
+/// Threads of a block.
+pub const THREADS: u32 = 32 * WARPS as u32;
+
+const WARPS: usize = 8;
+/// Columns of `A` in 16 bytes of each lane.
+const CHUNK_K: u32 = 32;
+
+/// What is multiplied; distances in elements.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct FewRows {
+    /// Rows of A and C.
+    pub m: u32,
+    /// Columns of B and C.
+    pub n: u32,
+    /// Columns of A and rows of B.
+    pub k: u32,
+    /// From a row of A to the next.
+    pub a_pitch: u64,
+    /// From a column of B to the next; 4-bit weights have none between.
+    pub b_pitch: u64,
+    /// From a row of C to the next.
+    pub c_pitch: u64,
+    /// From a matrix A to the next, or 0.
+    pub a_plane: u64,
+    /// From a matrix B to the next, or 0.
+    pub b_plane: u64,
+    /// From a matrix C to the next.
+    pub c_plane: u64,
+}
+
+/// `c = activation(scale * a * b + bias)`: each block multiplies `8 * GROUPS` rows of A by `16 * TILES` columns of B. Successive
+/// blocks have successive columns, then the next rows, and then the next matrices.
+///
+/// # Safety
+///
+/// - The slices have the matrices that `sizes` says, with m, n and k at least 1. Rows of A and columns of B begin at multiples of
+///   16 bytes.
+/// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
+/// - The grid has one dimension and covers columns, rows and matrices.
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2),
+    arch = 80,
+    block(THREADS),
+    // By itself ptxas spills to have two.
+    launch_bounds(THREADS, 1),
+    no_panic
+)]
+pub unsafe fn few_rows<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    b: &[T],
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: FewRows,
+    finish: Finish,
+) {
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    let from = b.as_ptr().wrapping_add((place.plane * sizes.b_plane) as usize);
+    let b = Plain { from, pitch: sizes.b_pitch, k: sizes.k };
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+}
+
+/// As [`few_rows()`], with columns of B that are `scales * (codes - zeros)`: 4 bits a code, the lower first, and a scale and a zero
+/// for each [`GROUP_K`] of them; without zeros these are 8.
+///
+/// # Safety
+///
+/// As for [`few_rows()`]; k is a multiple of [`GROUP_K`], `codes` has n * k / 2 bytes from a multiple of 16 bytes on, and `scales`
+/// and `zeros` have n * k / [`GROUP_K`] elements, column by column.
+#[kernel(
+    types(T = bf16, f16),
+    consts(GROUPS = 1, 2; TILES = 1, 2),
+    arch = 80,
+    block(THREADS),
+    // By itself ptxas spills to have two.
+    launch_bounds(THREADS, 1),
+    no_panic
+)]
+pub unsafe fn few_rows_4bit<T: Number4, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    codes: &[u8],
+    scales: &[T],
+    zeros: Option<&[u8]>,
+    mut c: DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: FewRows,
+    finish: Finish,
+) {
+    let b = Codes { codes, scales, zeros, k: sizes.k };
+    let place = Place::new::<GROUPS, TILES>(&sizes);
+    // SAFETY: the caller's promise.
+    unsafe { product::<T, _, GROUPS, TILES>(a, b, &mut c, bias, sizes, place, finish) }
+}
+
+/// What a block multiplies.
+#[derive(Clone, Copy)]
+struct Place {
+    plane: u64,
+    first_row: u32,
+    first_column: u32,
+}
+
+impl Place {
+    #[inline(always)]
+    fn new<const GROUPS: usize, const TILES: usize>(sizes: &FewRows) -> Self {
+        let (height, width) = (GROUP_M * GROUPS as u32, TILE_N * TILES as u32);
+        let (number, column) = divide(thread::block_idx_x(), sizes.n.div_ceil(width));
+        let (plane, row) = divide(number, sizes.m.div_ceil(height));
+        Self { plane: plane.into(), first_row: row * height, first_column: column * width }
+    }
+}
+
+/// The columns of B, as warps load them.
+trait Columns<T>: Copy {
+    /// Chunks of a step.
+    const CHUNKS: usize;
+    /// What a lane has of a column for a step.
+    type Loaded: Copy;
+
+    /// The column of `A` of the first of 8 numbers of `chunk` in a lane's registers, from that of the step.
+    fn at(chunk: usize, quarter: u32) -> u32;
+
+    /// The numbers from `at` on, or zeros where they are beyond k.
+    ///
+    /// # Safety
+    ///
+    /// The column is one of B.
+    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded;
+
+    /// 8 numbers as the operands of two instructions.
+    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4];
+
+    /// The numbers of A in the order of these.
+    fn ordered(of_a: [u32; 4]) -> [u32; 4];
+
+    /// `sums + products`, with the scale of the column.
+    fn add(loaded: &Self::Loaded, sum: f32, product: f32) -> f32;
+}
+
+/// 16-bit numbers.
+#[derive(Clone, Copy)]
+struct Plain<T> {
+    from: *const T,
+    pitch: u64,
+    k: u32,
+}
+
+impl<T: WarpOperand> Columns<T> for Plain<T> {
+    const CHUNKS: usize = 2;
+    type Loaded = [[u32; 4]; 2];
+
+    #[inline(always)]
+    fn at(chunk: usize, quarter: u32) -> u32 {
+        CHUNK_K * chunk as u32 + 8 * quarter
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded {
+        // SAFETY: the column lies there.
+        let column = unsafe { self.from.add((u64::from(column) * self.pitch) as usize) };
+        // SAFETY: as above, and it begins at a multiple of 16 bytes.
+        from_fn(|chunk| unsafe {
+            eight::<T, false>(column, at + <Self as Columns<T>>::at(chunk, quarter), self.k)
+        })
+    }
+
+    #[inline(always)]
+    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4] {
+        loaded[chunk]
+    }
+
+    #[inline(always)]
+    fn ordered(of_a: [u32; 4]) -> [u32; 4] {
+        of_a
+    }
+
+    #[inline(always)]
+    fn add(_: &Self::Loaded, sum: f32, product: f32) -> f32 {
+        sum + product
+    }
+}
+
+/// 4-bit numbers.
+#[derive(Clone, Copy)]
+struct Codes<'a, T> {
+    codes: &'a [u8],
+    scales: &'a [T],
+    zeros: Option<&'a [u8]>,
+    k: u32,
+}
+
+/// A column's 32 codes of a lane, with their scale and zero.
+#[derive(Clone, Copy)]
+struct Loaded4<T> {
+    codes: [u32; 4],
+    scale: T,
+    zero: u8,
+}
+
+/// Numbers of which a code is made.
+pub trait Number4: WarpOperand {
+    /// The bits of the number whose mantissa counts in units of 1.
+    #[doc(hidden)]
+    const UNIT: u32;
+    /// Twice `x - y`, of numbers whose difference is exact.
+    #[doc(hidden)]
+    fn subtract(x: u32, y: u32) -> u32;
+}
+
+macro_rules! numbers {
+    ($($ty:ident: $unit:literal;)*) => { $(
+        impl Number4 for $ty {
+            const UNIT: u32 = $unit;
+
+            #[inline(always)]
+            fn subtract(x: u32, y: u32) -> u32 {
+                #[cfg(target_arch = "nvptx64")]
+                {
+                    let difference: u32;
+                    // SAFETY: it computes two numbers: x * 1 + -y.
+                    unsafe {
+                        core::arch::asm!(
+                            concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
+                            d = out(reg32) difference, x = in(reg32) x, y = in(reg32) y ^ 0x8000_8000,
+                            one = in(reg32) u32::from($ty::ONE.to_bits()) * 0x1_0001,
+                            options(pure, nomem, nostack)
+                        );
+                    }
+                    difference
+                }
+                #[cfg(not(target_arch = "nvptx64"))]
+                {
+                    let half = |shift: u32| {
+                        let number = |bits: u32| $ty::from_bits((bits >> shift) as u16).to_f32();
+                        u32::from($ty::from_f32(number(x) - number(y)).to_bits()) << shift
+                    };
+                    half(0) | half(16)
+                }
+            }
+        }
+    )* };
+}
+// 128 and 1024.
+numbers! { bf16: 0x4300; f16: 0x6400; }
+
+impl<T: Number4> Columns<T> for Codes<'_, T> {
+    const CHUNKS: usize = 4;
+    type Loaded = Loaded4<T>;
+
+    #[inline(always)]
+    fn at(chunk: usize, quarter: u32) -> u32 {
+        8 * chunk as u32 + CHUNK_K * quarter
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded {
+        let is_there = at < self.k;
+        let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
+        let group = u64::from(column) * u64::from(self.k / GROUP_K) + u64::from(at / GROUP_K);
+        // SAFETY: a step has the columns of a group, so that all are there or none. Codes lie at multiples of 16 bytes.
+        unsafe {
+            let codes = load_or::<u32, 4, false>(
+                self.codes.as_ptr().wrapping_add(first as usize).cast(),
+                is_there,
+                [0; 4],
+            );
+            let scales = self.scales.as_ptr().wrapping_add(group as usize);
+            let [scale] = load_or::<T, 1, true>(scales, is_there, [core::mem::zeroed()]);
+            let zero = match self.zeros {
+                Some(zeros) if is_there => *zeros.get_unchecked(group as usize),
+                _ => 8,
+            };
+            Loaded4 { codes, scale, zero }
+        }
+    }
+
+    #[inline(always)]
+    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4] {
+        let zero = (T::UNIT | u32::from(loaded.zero)) * 0x1_0001;
+        // Codes i and i + 4.
+        from_fn(|i| T::subtract(((loaded.codes[chunk] >> (4 * i)) & 0xf_000f) | (T::UNIT * 0x1_0001), zero))
+    }
+
+    #[inline(always)]
+    fn ordered([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
+        let low = |x: u32, y: u32| x & 0xffff | y << 16;
+        let high = |x: u32, y: u32| x >> 16 | y & 0xffff_0000;
+        [low(x01, x45), high(x01, x45), low(x23, x67), high(x23, x67)]
+    }
+
+    #[inline(always)]
+    fn add(loaded: &Self::Loaded, sum: f32, product: f32) -> f32 {
+        sum + product * loaded.scale.cast::<f32>()
+    }
+}
+
+/// 8 numbers of a row from `at` on, or zeros beyond k.
+///
+/// # Safety
+///
+/// The row has k numbers and begins at a multiple of 16 bytes, and `at` is a multiple of 8.
+#[inline(always)]
+unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: u32, k: u32) -> [u32; 4] {
+    let from = row.wrapping_add(at as usize);
+    // SAFETY: all are there.
+    let all = unsafe { load_or::<u32, 4, KEPT>(from.cast(), at + 8 <= k, [0; 4]) };
+    if at >= k || at + 8 <= k {
+        return all;
+    }
+    let mut words = [0; 4];
+    let mut i = 0;
+    while i < 7 {
+        if at + i < k {
+            // SAFETY: it is one of the row.
+            words[i as usize / 2] |=
+                u32::from(unsafe { from.add(i as usize).cast::<u16>().read() }) << (16 * (i % 2));
+        }
+        i += 1;
+    }
+    words
+}
+
+/// # Safety
+///
+/// That of [`few_rows()`] and [`few_rows_4bit()`].
+#[inline(always)]
+unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILES: usize>(
+    a: &[T],
+    b: B,
+    c: &mut DisjointMut<T>,
+    bias: Option<&[T]>,
+    sizes: FewRows,
+    place: Place,
+    finish: Finish,
+) {
+    /// Sums of a warp for each row of A: twice [`TILE_N`].
+    const ROW: usize = 2 * TILE_N as usize;
+    let stage = shared_array![f32; WARPS * ROW * MOST_M as usize];
+    let FewRows { m, n, k, .. } = sizes;
+    let Place { plane, first_row, first_column } = place;
+    let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
+    let (row, quarter) = (lane / 4, lane % 4);
+
+    // What is beyond the matrices repeats the last and is not stored.
+    let columns: [[u32; 2]; TILES] = from_fn(|tile| {
+        from_fn(|half| (first_column + TILE_N * tile as u32 + 8 * half as u32 + row).min(n - 1))
+    });
+    let rows: [*const T; GROUPS] = from_fn(|group| {
+        let row = (first_row + GROUP_M * group as u32 + row).min(m - 1);
+        a.as_ptr().wrapping_add((plane * sizes.a_plane + u64::from(row) * sizes.a_pitch) as usize)
+    });
+    let step = CHUNK_K * B::CHUNKS as u32;
+    // SAFETY: the columns are those of B.
+    let load = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.load(column, at, quarter) }));
+
+    let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
+    let mut at = warp * step;
+    let mut loaded = load(at);
+    while at < k {
+        let next = at + WARPS as u32 * step;
+        let later = load(next);
+        let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
+        let mut chunk = 0;
+        while chunk < B::CHUNKS {
+            // SAFETY: these are rows of A.
+            let of_a =
+                rows.map(|row| B::ordered(unsafe { eight::<T, true>(row, at + B::at(chunk, quarter), k) }));
+            let mut tile = 0;
+            while tile < TILES {
+                let [low, high] = [0, 1].map(|half| B::numbers(&loaded[tile][half], chunk));
+                let mut group = 0;
+                while group < GROUPS {
+                    let mut pair = 0;
+                    while pair < 4 {
+                        let of_b = [low[pair], high[pair], low[pair + 1], high[pair + 1]];
+                        // SAFETY: the whole warp is here, as `at` is the same in it.
+                        products[group][tile] = unsafe {
+                            mma::<T>(products[group][tile], of_b, [of_a[group][pair], of_a[group][pair + 1]])
+                        };
+                        pair += 2;
+                    }
+                    group += 1;
+                }
+                tile += 1;
+            }
+            chunk += 1;
+        }
+        let mut tile = 0;
+        while tile < TILES {
+            let mut group = 0;
+            while group < GROUPS {
+                let mut i = 0;
+                while i < 4 {
+                    let sum = &mut sums[group][tile][i];
+                    *sum = B::add(&loaded[tile][i / 2], *sum, products[group][tile][i]);
+                    i += 1;
+                }
+                group += 1;
+            }
+            tile += 1;
+        }
+        loaded = later;
+        at = next;
+    }
+
+    let mut group = 0;
+    while group < GROUPS {
+        let mut tile = 0;
+        while tile < TILES {
+            let mut i = 0;
+            while i < 4 {
+                let of_row = warp as usize * MOST_M as usize
+                    + GROUP_M as usize * group
+                    + (2 * quarter) as usize
+                    + i % 2;
+                let column = TILE_N as usize * tile + row as usize + 8 * (i / 2);
+                // SAFETY: each sum of a warp has a place.
+                unsafe { stage.add(of_row * ROW + column).write(sums[group][tile][i]) };
+                i += 1;
+            }
+            tile += 1;
+        }
+        group += 1;
+    }
+    thread::sync_threads();
+
+    let mut i = thread::thread_idx_x();
+    while i < TILE_N * TILES as u32 * GROUP_M * GROUPS as u32 {
+        let (row, column) = (i / (TILE_N * TILES as u32), i % (TILE_N * TILES as u32));
+        let mut sum = 0.0;
+        let mut warp = 0;
+        while warp < WARPS {
+            // SAFETY: it was written before the barrier.
+            sum +=
+                unsafe { stage.add((warp * MOST_M as usize + row as usize) * ROW + column as usize).read() };
+            warp += 1;
+        }
+        let (row, column) = (first_row + row, first_column + column);
+        if row < m && column < n {
+            // SAFETY: the bias has an element for each column.
+            let bias = bias.map(|bias| unsafe { *bias.get_unchecked(column as usize) }.cast::<f32>());
+            let to = plane * sizes.c_plane + u64::from(row) * sizes.c_pitch + u64::from(column);
+            // SAFETY: C has this element, which no other thread writes.
+            unsafe { c.as_mut_ptr().add(to as usize).write(finish.of(sum, bias).cast::<T>()) };
+        }
+        i += THREADS;
+    }
+}

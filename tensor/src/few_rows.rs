@@ -1,0 +1,289 @@
+//! Products of few rows: by numbers of 16 bits, for [`matmul()`](crate::matmul()), and by 4-bit weights.
+
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_core::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::few_rows::{
+    self as kernels, FewRows, GROUP_K, GROUP_M, MOST_M, Number4, THREADS, TILE_N,
+};
+
+use crate::IMAGE;
+use crate::error::TensorError;
+use crate::matmul::{Element, Epilogue, check_rows};
+use crate::matrix::{Matrix, MatrixMut};
+
+/// Most blocks of a grid.
+const MOST_BLOCKS: u32 = i32::MAX as u32;
+
+/// Fails on a device without `mma.m16n8k16`.
+pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
+    if device.is_emulated() || device.properties().capability >= (8, 0) {
+        return Ok(());
+    }
+    Err(TensorError::device(operation, device, "8.0 and later"))
+}
+
+/// Whether a product has few rows, and operands that lie as these kernels read them.
+pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
+    a.rows() <= MOST_M as usize && !a.is_transposed && b.is_transposed
+}
+
+/// The types of [`matmul_4bit()`]: `bf16` and `f16`.
+pub trait Element4: Element<Sum = f32, Output = Self> + Number4 {
+    #[doc(hidden)]
+    fn launch_few_rows(product: Product<'_, '_, Self>) -> Result<()>;
+    #[doc(hidden)]
+    fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()>;
+}
+
+/// A product of `m` x `k` by `k` x `n` weights of 4 bits: code `c` of column j, in group g of 128 successive codes of it, stands for
+/// `scale * (c - zero)` with the scale and the zero of the group.
+///
+/// Formats of the 4-bit weights that models are published in, such as those of GPTQ and AWQ with groups of 128, have these numbers
+/// in another order; they are reordered once.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights4<'a, T: DeviceCopy> {
+    /// n columns of k codes, two in a byte, the lower four bits the first: n * k / 2 bytes, from a multiple of 16 bytes on.
+    pub codes: DeviceSlice<'a, u8>,
+    /// A scale for each group: n columns of k / 128.
+    pub scales: DeviceSlice<'a, T>,
+    /// A zero for each group, 0 to 15 (the lower four bits of it count); 8 for all by default.
+    pub zeros: Option<DeviceSlice<'a, u8>>,
+}
+
+const OPERATION: &str = "matmul_4bit";
+
+/// `c = activation(scale * a * weights + bias)`, with `a` of m x k, weights of k x n and `c` of m x n elements. The weights become
+/// numbers of the type of `a`, without their scale, which is applied to the sums of a group: these are of `f32`, and rounded once.
+/// Memory bounds it up to 16 rows, for which the weights are read once. The order of the sums depends on the sizes alone.
+///
+/// # Errors
+/// [`TensorError::Shape`], also if k is no multiple of 128; [`TensorError::Layout`] for a transposed `a`;
+/// [`TensorError::Alignment`] for an `a` or codes whose address or pitch is no multiple of 16 bytes; [`TensorError::Device`] on a
+/// device of a compute capability below 8.0; whatever the runtime reports.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, Weights4, matmul_4bit};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 128])?;
+/// // 3 columns of 128 codes, which are 9: of 0.5 * (9 - 8).
+/// let codes = DeviceBuffer::from_host(&stream, &[0x99; 3 * 64])?;
+/// let scales = DeviceBuffer::from_host(&stream, &[bf16::from_f32(0.5); 3])?;
+/// let weights = Weights4 { codes: codes.as_slice(), scales: scales.as_slice(), zeros: None };
+/// let mut c = DeviceBuffer::<bf16>::zeros(&stream, 2 * 3)?;
+/// matmul_4bit(&stream, &Epilogue::default(), a.as_2d(128, 2)?, &weights, c.as_2d_mut(3, 2)?)?;
+/// assert_eq!(c.to_host()?, [bf16::from_f32(64.0); 6]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn matmul_4bit<'a, 'c, T: Element4>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    weights: &Weights4<'_, T>,
+    c: impl Into<MatrixMut<'c, T>>,
+) -> Result<()> {
+    let (a, c) = (a.into(), c.into());
+    let (m, n, k) = (c.rows(), c.columns(), a.columns());
+    let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
+    if a.planes() != 1 || c.planes() != 1 {
+        return shape(format!("a is {} matrices and c {}, of one product", a.planes(), c.planes()));
+    }
+    if a.rows() != m {
+        return shape(format!("a is {} x {k}, c is {m} x {n}", a.rows()));
+    }
+    if !k.is_multiple_of(GROUP_K as usize) {
+        return shape(format!("k is {k}, and groups have {GROUP_K}: pad a and the weights with zeros"));
+    }
+    let groups = n * (k / GROUP_K as usize);
+    let lengths = [
+        ("codes", Some(weights.codes.len()), n * (k / 2)),
+        ("scales", Some(weights.scales.len()), groups),
+        ("zeros", weights.zeros.map(|zeros| zeros.len()), groups),
+        ("elements of the bias", epilogue.bias.map(|bias| bias.len()), n),
+    ];
+    for (name, len, expected) in lengths {
+        if let Some(len) = len
+            && len != expected
+        {
+            return shape(format!("there are {len} {name} for weights of {k} x {n}, which have {expected}"));
+        }
+    }
+    if a.is_transposed {
+        let element = std::any::type_name::<T>();
+        return Err(TensorError::Layout { operation: OPERATION, matrix: "a", element }.into());
+    }
+    check_device(OPERATION, stream.device())?;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    check_rows(OPERATION, "a", a.elements, a.stored)?;
+    let address = weights.codes.as_device_ptr().0;
+    if !address.is_multiple_of(16) {
+        return Err(
+            TensorError::Alignment { operation: OPERATION, matrix: "codes", bytes: k / 2, address }.into()
+        );
+    }
+    T::launch_4bit(Product4 { stream, epilogue: *epilogue, a, weights: *weights, c })
+}
+
+/// A product that was checked.
+#[doc(hidden)]
+pub struct Product4<'a, 'c, T: Element4> {
+    stream: &'a Stream,
+    epilogue: Epilogue<'a, T>,
+    a: Matrix<'a, T>,
+    weights: Weights4<'a, T>,
+    c: MatrixMut<'c, T>,
+}
+
+/// Chooses the instance by groups of rows and tiles of columns.
+macro_rules! instance {
+    ($sizes:expr, $multiprocessors:expr, $launch:ident::<$kernel:ident<$ty:ty>>($($argument:expr),*)) => {{
+        let blocks = Blocks::new(&$sizes, $multiprocessors);
+        match (blocks.groups, blocks.tiles) {
+            (1, 1) => $launch::<kernels::$kernel<$ty, 1, 1>, $ty>($($argument,)* blocks),
+            (1, _) => $launch::<kernels::$kernel<$ty, 1, 2>, $ty>($($argument,)* blocks),
+            (_, 1) => $launch::<kernels::$kernel<$ty, 2, 1>, $ty>($($argument,)* blocks),
+            (_, _) => $launch::<kernels::$kernel<$ty, 2, 2>, $ty>($($argument,)* blocks),
+        }
+    }};
+}
+
+macro_rules! elements {
+    ($($ty:ident),*) => { $(
+        impl Element4 for $ty {
+            fn launch_few_rows(product: Product<'_, '_, Self>) -> Result<()> {
+                let sizes = sizes(&product.a, Some(&product.b), &product.c);
+                let multiprocessors = product.stream.device().properties().multiprocessors;
+                instance!(sizes, multiprocessors, launch::<few_rows<$ty>>(product, sizes))
+            }
+
+            fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()> {
+                let sizes = sizes(&product.a, None, &product.c);
+                let multiprocessors = product.stream.device().properties().multiprocessors;
+                instance!(sizes, multiprocessors, launch_4bit::<few_rows_4bit<$ty>>(product, sizes))
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+/// A product of 16-bit numbers that was checked.
+#[doc(hidden)]
+pub struct Product<'a, 'c, T: Element> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) epilogue: Epilogue<'a, T::Output>,
+    pub(crate) a: Matrix<'a, T>,
+    pub(crate) b: Matrix<'a, T>,
+    pub(crate) c: MatrixMut<'c, T::Output>,
+}
+
+/// Enqueues it.
+pub(crate) fn product<T: Element4>(product: Product<'_, '_, T>) -> Result<()> {
+    T::launch_few_rows(product)
+}
+
+fn sizes<T: DeviceCopy>(a: &Matrix<'_, T>, b: Option<&Matrix<'_, T>>, c: &MatrixMut<'_, T>) -> FewRows {
+    let plane = |matrix: &Matrix<'_, T>| if matrix.planes() == 1 { 0 } else { matrix.stored.plane as u64 };
+    FewRows {
+        m: c.rows() as u32,
+        n: c.columns() as u32,
+        k: a.columns() as u32,
+        a_pitch: a.stored.pitch as u64,
+        b_pitch: b.map_or(0, |b| b.stored.pitch as u64),
+        c_pitch: c.stored.pitch as u64,
+        a_plane: plane(a),
+        b_plane: b.map_or(0, plane),
+        c_plane: c.stored.plane as u64,
+    }
+}
+
+/// How a product is divided.
+#[derive(Clone, Copy)]
+struct Blocks {
+    /// Groups of rows of A of a block.
+    groups: u32,
+    /// Tiles of columns of B.
+    tiles: u32,
+}
+
+impl Blocks {
+    /// Two tiles read A half as often, when there are blocks enough.
+    fn new(sizes: &FewRows, multiprocessors: u32) -> Self {
+        let blocks_of_two = sizes.n.div_ceil(2 * TILE_N);
+        Self {
+            groups: if sizes.m > GROUP_M { 2 } else { 1 },
+            tiles: if 8 * blocks_of_two >= 7 * multiprocessors { 2 } else { 1 },
+        }
+    }
+
+    /// The launch that covers the product.
+    fn launch(self, operation: &'static str, sizes: &FewRows, planes: usize) -> Result<Launch> {
+        let columns = u64::from(sizes.n.div_ceil(TILE_N * self.tiles));
+        let blocks = columns * u64::from(sizes.m.div_ceil(GROUP_M * self.groups)) * planes as u64;
+        match u32::try_from(blocks) {
+            Ok(blocks) if blocks <= MOST_BLOCKS => Ok(Launch::grid_block(blocks, THREADS)),
+            _ => {
+                let what = format!("c takes {blocks} blocks of threads, more than {MOST_BLOCKS}");
+                Err(TensorError::Shape { operation, what }.into())
+            }
+        }
+    }
+}
+
+/// The parameters of a product of 16-bit numbers.
+type Plain<T> = (
+    param::Slice<T>,
+    param::Slice<T>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<T>>,
+    param::Value<FewRows>,
+    param::Value<Finish>,
+);
+
+/// Those of one by weights of 4 bits.
+type Coded<T> = (
+    param::Slice<T>,
+    param::Slice<u8>,
+    param::Slice<T>,
+    param::Optional<param::Slice<u8>>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<T>>,
+    param::Value<FewRows>,
+    param::Value<Finish>,
+);
+
+fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
+    product: Product<'_, '_, T>,
+    sizes: FewRows,
+    blocks: Blocks,
+) -> Result<()> {
+    let Product { stream, epilogue, a, b, c } = product;
+    let launch = blocks.launch(crate::matmul::OPERATION, &sizes, c.planes())?;
+    let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+    let c: DeviceSliceMut<'_, T> = c.elements;
+    let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
+    // SAFETY: the sizes are those of the matrices, whose rows begin at multiples of 16 bytes; c is borrowed exclusively, the bias
+    // has n elements, and the grid covers all.
+    unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+}
+
+fn launch_4bit<K: Kernel<Params = Coded<T>>, T: Element4>(
+    product: Product4<'_, '_, T>,
+    sizes: FewRows,
+    blocks: Blocks,
+) -> Result<()> {
+    let Product4 { stream, epilogue, a, weights: Weights4 { codes, scales, zeros }, c } = product;
+    let launch = blocks.launch(OPERATION, &sizes, 1)?;
+    let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+    let c: DeviceSliceMut<'_, T> = c.elements;
+    let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, sizes, epilogue.finish());
+    // SAFETY: as above; the lengths of codes, scales and zeros have been checked.
+    unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+}
