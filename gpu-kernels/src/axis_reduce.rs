@@ -115,8 +115,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
 ) {
     let vectors = width / N;
     // The slots of a row, a power of two, and the rows of a round.
-    let of_row =
-        if vectors <= team.size { 0 } else { ((vectors - 1) >> team.size.trailing_zeros()).ilog2() + 1 };
+    let of_row = usize::BITS - (vectors.saturating_sub(1) >> team.size.trailing_zeros()).leading_zeros();
     let rows = SLOTS >> of_row;
     let place = |first: usize, slot: usize| {
         let (row, item) = (slot >> of_row, slot & ((1 << of_row) - 1));

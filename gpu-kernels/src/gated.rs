@@ -76,10 +76,16 @@ pub unsafe fn rotary<T: Float, I: Scalar>(
     team: u32,
     parts: u32,
 ) {
-    let (pairs, half, out_pitch) = (x.width() / 2, cos.width() as u32, out.pitch());
+    let (pairs, out_pitch) = (x.width() / 2, out.pitch());
+    // A division by zero would be a panic.
+    let half = (cos.width() as u32).max(1);
     let out = out.as_mut_ptr();
     for_parts(team, parts, x.height(), |row, (rank, size)| {
-        let position = positions.map_or(row as u64, |positions| positions[row].cast::<u64>());
+        let position = match positions {
+            // SAFETY: there is a position for each row.
+            Some(positions) => unsafe { *positions.get_unchecked(row) }.cast::<u64>(),
+            None => row as u64,
+        };
         if position >= cos.height() as u64 {
             return;
         }

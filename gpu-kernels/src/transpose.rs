@@ -6,6 +6,7 @@
 //! is read or written element by element, neighbouring threads with neighbouring elements.
 
 use core::mem::MaybeUninit;
+use core::num::NonZeroUsize;
 
 use gpu_std::prelude::*;
 
@@ -83,8 +84,11 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
     let (reads, writes) = (is_aligned(from.addr(), shape.from), is_aligned(to.addr(), shape.to));
     let mut index = thread::block_idx_x() as usize;
     while index < tiles {
-        let (matrix, within) = (index / (down * across), index % (down * across));
-        let (top, left) = (within / across * side, within % across * side);
+        // SAFETY: there is a tile.
+        let (down, across) =
+            unsafe { (NonZeroUsize::new_unchecked(down), NonZeroUsize::new_unchecked(across)) };
+        let (above, left) = (index / across, index % across * side);
+        let (matrix, top) = (above / down, above % down * side);
         // SAFETY: the tile begins within the matrix, by this function's contract.
         unsafe {
             let source = from.add(matrix * shape.from[1] as usize + top * shape.from[0] as usize + left);

@@ -228,7 +228,8 @@ impl<T: Packed> Work<T> {
     /// As for [`reduce`].
     #[inline(always)]
     unsafe fn two_shot<const WORLD: usize>(&self) -> bool {
-        let world = self.how.world as usize;
+        // A division by zero would be a panic.
+        let world = (self.how.world as usize).max(1);
         // Each rank's part begins at a multiple of this; a thread has the same places in all parts.
         let part = vectors::<T>(self.len).div_ceil(world);
         let start = |rank: usize| (rank * part * T::LANES).min(self.len);
