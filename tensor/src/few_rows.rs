@@ -9,9 +9,9 @@ use warpsmith_tensor_kernels::few_rows::{
 };
 
 use crate::IMAGE;
+use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matmul::{Element, Epilogue, check_rows};
-use crate::matrix::{Matrix, MatrixMut};
+use crate::matrix::{Matrix, MatrixMut, check_rows};
 
 /// Most blocks of a grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
@@ -30,9 +30,9 @@ pub(crate) fn is_product<T: DeviceCopy>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) ->
 }
 
 /// The types of [`matmul_4bit()`]: `bf16` and `f16`.
-pub trait Element4: Element<Sum = f32, Output = Self> + Number4 {
+pub trait Element4: Number4 + DeviceCopy {
     #[doc(hidden)]
-    fn launch_few_rows(product: Product<'_, '_, Self>) -> Result<()>;
+    fn launch_few_rows(product: Product<'_, '_, Self, Self>) -> Result<()>;
     #[doc(hidden)]
     fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()>;
 }
@@ -158,7 +158,7 @@ macro_rules! instance {
 macro_rules! elements {
     ($($ty:ident),*) => { $(
         impl Element4 for $ty {
-            fn launch_few_rows(product: Product<'_, '_, Self>) -> Result<()> {
+            fn launch_few_rows(product: Product<'_, '_, Self, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, Some(&product.b), &product.c);
                 let multiprocessors = product.stream.device().properties().multiprocessors;
                 instance!(sizes, multiprocessors, launch::<few_rows<$ty>>(product, sizes))
@@ -176,16 +176,21 @@ elements!(bf16, f16);
 
 /// A product of 16-bit numbers that was checked.
 #[doc(hidden)]
-pub struct Product<'a, 'c, T: Element> {
+pub struct Product<'a, 'c, T: DeviceCopy, C: DeviceCopy> {
+    pub(crate) operation: &'static str,
     pub(crate) stream: &'a Stream,
-    pub(crate) epilogue: Epilogue<'a, T::Output>,
+    pub(crate) epilogue: Epilogue<'a, C>,
     pub(crate) a: Matrix<'a, T>,
     pub(crate) b: Matrix<'a, T>,
-    pub(crate) c: MatrixMut<'c, T::Output>,
+    pub(crate) c: MatrixMut<'c, C>,
 }
 
-/// Enqueues it.
-pub(crate) fn product<T: Element4>(product: Product<'_, '_, T>) -> Result<()> {
+/// What enqueues a product.
+#[doc(hidden)]
+pub type Enqueue<T, C> = fn(Product<'_, '_, T, C>) -> Result<()>;
+
+/// Enqueues a product of types that have kernels for it.
+pub(crate) fn product<T: Element4>(product: Product<'_, '_, T, T>) -> Result<()> {
     T::launch_few_rows(product)
 }
 
@@ -260,12 +265,12 @@ type Coded<T> = (
 );
 
 fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
-    product: Product<'_, '_, T>,
+    product: Product<'_, '_, T, T>,
     sizes: FewRows,
     blocks: Blocks,
 ) -> Result<()> {
-    let Product { stream, epilogue, a, b, c } = product;
-    let launch = blocks.launch(crate::matmul::OPERATION, &sizes, c.planes())?;
+    let Product { operation, stream, epilogue, a, b, c } = product;
+    let launch = blocks.launch(operation, &sizes, c.planes())?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());

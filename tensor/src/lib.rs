@@ -30,16 +30,18 @@
 //! ```
 #![deny(missing_docs)]
 
+mod epilogue;
 mod error;
 mod few_rows;
 mod matmul;
 mod matrix;
 mod schedule;
 
+pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
-pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused, matmul_with};
+pub use matmul::{Element, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use schedule::Schedule;
 

@@ -4,22 +4,21 @@ use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{
-    Arguments, Device, DeviceBuffer, DeviceCopy, DeviceSlice, Launch, Result, Stream, Swizzle, TensorLayout,
-    TensorMap, TensorMapMut,
+    Arguments, Device, DeviceBuffer, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
+    TensorMapMut,
 };
 use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
 
-pub use warpsmith_tensor_kernels::epilogue::Activation;
-
+use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matrix::{Matrix, MatrixMut, Stored};
+use crate::matrix::{Matrix, MatrixMut, Stored, check_rows};
 use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
 use crate::{IMAGE, few_rows};
 
-pub(crate) const OPERATION: &str = "matmul";
+const OPERATION: &str = "matmul";
 /// Threads of a block that adds parts.
 const FINISH_THREADS: u32 = 256;
 
@@ -40,30 +39,7 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
     /// Enqueues a product of few rows. `None` where there are no kernels for it.
     #[doc(hidden)]
-    const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>>;
-}
-
-/// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
-#[derive(Debug, Clone, Copy)]
-pub struct Epilogue<'a, C: DeviceCopy> {
-    /// The factor of the product: 1 by default. For 8-bit numbers the product of the scales of `a` and `b`.
-    pub scale: f32,
-    /// One element for each column of `c`, added to each row. None by default.
-    pub bias: Option<DeviceSlice<'a, C>>,
-    /// Applied last. None by default.
-    pub activation: Activation,
-}
-
-impl<C: DeviceCopy> Default for Epilogue<'_, C> {
-    fn default() -> Self {
-        Self { scale: 1.0, bias: None, activation: Activation::None }
-    }
-}
-
-impl<C: DeviceCopy> Epilogue<'_, C> {
-    pub(crate) fn finish(&self) -> Finish {
-        Finish { scale: self.scale, activation: self.activation as u32 }
-    }
+    const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>>;
 }
 
 /// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a batch, in sums that are rounded
@@ -143,7 +119,7 @@ fn run<T: Element>(
     let few_rows = T::FEW_ROWS.filter(|_| schedule.is_none() && few_rows::is_product(&a, &b));
     match few_rows {
         Some(_) => few_rows::check_device(OPERATION, stream.device())?,
-        None => check_device(stream.device())?,
+        None => check_device(OPERATION, stream.device())?,
     }
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
@@ -163,7 +139,7 @@ fn run<T: Element>(
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
     if let Some(few_rows) = few_rows {
-        return few_rows(few_rows::Product { stream, epilogue: *epilogue, a, b, c });
+        return few_rows(few_rows::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
     }
     check_rows(OPERATION, "c", c.elements.as_slice(), c.stored)?;
     let tile_k = ROW_BYTES as usize / size_of::<T>();
@@ -209,28 +185,11 @@ fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
 }
 
 /// Fails on a device that has other tensor cores.
-fn check_device(device: &Device) -> Result<()> {
+pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
     if device.is_emulated() || device.properties().capability == (9, 0) {
         return Ok(());
     }
-    Err(TensorError::device(OPERATION, device, "9.0 alone"))
-}
-
-/// Fails for rows that begin where a tensor copy cannot.
-pub(crate) fn check_rows<T: DeviceCopy>(
-    operation: &'static str,
-    matrix: &'static str,
-    elements: DeviceSlice<'_, T>,
-    stored: Stored,
-) -> Result<()> {
-    let address = elements.as_device_ptr().0;
-    for (count, stride) in [(stored.height, stored.pitch), (stored.planes, stored.plane)] {
-        let bytes = stride * size_of::<T>();
-        if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
-            return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());
-        }
-    }
-    Ok(())
+    Err(TensorError::device(operation, device, "9.0 alone"))
 }
 
 /// Sums of nothing.
@@ -262,7 +221,7 @@ macro_rules! elements {
             }
             const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|$product| $select!($product, $ty, $sum));
-            const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>> = $few_rows;
+            const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = $few_rows;
         }
     )* };
 }
@@ -316,7 +275,7 @@ impl Element for i8 {
         }
     }
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
-    const FEW_ROWS: Option<fn(few_rows::Product<'_, '_, Self>) -> Result<()>> = None;
+    const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = None;
 }
 
 /// The parameters of kernels with an epilogue.

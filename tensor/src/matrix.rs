@@ -2,7 +2,10 @@
 
 use warpsmith_core::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
+    Result,
 };
+
+use crate::error::TensorError;
 
 /// How matrices lie in memory, row by row. All figures are in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,4 +190,21 @@ macro_rules! from_views {
 from_views! {
     DeviceSlice2, DeviceSliceMut2: stored_2;
     DeviceSlice3, DeviceSliceMut3: stored_3;
+}
+
+/// Fails for rows that begin where kernels cannot read or write them.
+pub(crate) fn check_rows<T: DeviceCopy>(
+    operation: &'static str,
+    matrix: &'static str,
+    elements: DeviceSlice<'_, T>,
+    stored: Stored,
+) -> Result<()> {
+    let address = elements.as_device_ptr().0;
+    for (count, stride) in [(stored.height, stored.pitch), (stored.planes, stored.plane)] {
+        let bytes = stride * size_of::<T>();
+        if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
+            return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());
+        }
+    }
+    Ok(())
 }

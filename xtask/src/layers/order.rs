@@ -100,7 +100,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
-    ("tensor", &["error", "matrix", "schedule", "matmul"]),
+    ("tensor", &["error", "matrix", "epilogue", "schedule", "few_rows", "matmul"]),
     (
         "runtime/libraries",
         &[
