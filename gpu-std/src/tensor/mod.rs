@@ -7,6 +7,7 @@
 //! | [`Slot`] | the position in a ring of stages, with its phase |
 //! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and where boxes and barriers lie |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is under way |
+//! | [`Fragments`] | the left operand of `wgmma` in registers |
 //! | [`warp_group`] | 128 threads: their registers, their barrier |
 //!
 //! A kernel that uses them says `arch = "90a"` and the size of its block, `block(384)`. It may not call anything that is
@@ -27,7 +28,8 @@ pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
 pub use wgmma::{
-    Accumulator, Batch, Columns, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending, Sum,
+    Accumulator, Batch, Columns, Fragments, Half, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending,
+    Sum,
 };
 
 /// Inline assembly on the GPU, a call on the emulated device.

@@ -1,11 +1,12 @@
 //! The products of the emulated device: recorded where they are issued, computed where they are waited for.
 
-use super::{Major, Multiply, Operand, SharedTile, Sum};
+use super::{Half, Major, Multiply, Operand, SharedTile, Sum};
 use crate::{thread, warp};
 use warpsmith_emulator::collective;
 
-/// A product: adds it to the registers of the calling thread.
-type Product<S> = Box<dyn Fn(&mut [S])>;
+/// A product: adds it to the registers of the calling thread, of which the others are those of the left operand, if it is in
+/// registers.
+type Product<S> = Box<dyn Fn(&mut [S], &[u32])>;
 
 /// The batches under way, the oldest first.
 pub(super) struct Groups<S> {
@@ -35,11 +36,16 @@ impl<S: Sum> Groups<S> {
         A: Multiply<B, Sum = S>,
         B: Operand<Sum = S>,
     {
-        for number in [a.address.0.addr(), b.address.0.addr(), accumulate.into()] {
+        let product = move |d: &mut [S], _: &[u32]| multiply::<AMajor, BMajor, A, B, N>(d, a, b, accumulate);
+        self.issue([a.address.0.addr(), b.address.0.addr(), accumulate.into()], Box::new(product));
+    }
+
+    fn issue(&mut self, numbers: [usize; 3], product: Product<S>) {
+        for number in numbers {
             self.issued = self.issued.rotate_left(7).wrapping_mul(0x9e37_79b9) ^ number as u64;
         }
         if let Some(group) = self.products.last_mut() {
-            group.push(Box::new(move |d: &mut [S]| multiply::<AMajor, BMajor, A, B, N>(d, a, b, accumulate)));
+            group.push(product);
         }
     }
 
@@ -53,17 +59,62 @@ impl<S: Sum> Groups<S> {
     #[track_caller]
     pub fn run_but_last(&mut self, d: &mut [S]) {
         let last = self.products.pop();
-        self.run(d);
+        self.run(d, &[]);
         self.products.extend(last);
     }
 
     #[track_caller]
-    pub fn run(&mut self, d: &mut [S]) {
+    pub fn run(&mut self, d: &mut [S], fragments: &[u32]) {
         collective::group_barrier();
-        self.products.drain(..).flatten().for_each(|product| product(d));
+        self.products.drain(..).flatten().for_each(|product| product(d, fragments));
         // It is done for one when it is for all: the first that knows may free the tiles.
         collective::group_barrier();
     }
+}
+
+impl Groups<f32> {
+    pub fn push_fragments<BMajor: Major, T: Half, const N: usize>(
+        &mut self,
+        part: u32,
+        b: SharedTile<T, N>,
+        accumulate: bool,
+    ) {
+        let product = move |d: &mut [f32], fragments: &[u32]| {
+            add::<BMajor, T, N>(d, &rows_of::<T>(fragments, part), b, accumulate);
+        };
+        self.issue([part as usize, b.address.0.addr(), accumulate.into()], Box::new(product));
+    }
+}
+
+/// What is multiplied of a row of an operand, 128 bytes. It is on the stack: `warpsmith check` takes heap memory that one thread
+/// frees and the next allocates for shared.
+type Row<S> = [S; 128];
+
+fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
+    let mut values = [T::Sum::ZERO; 128];
+    let depth = 128 / size_of::<T>();
+    // SAFETY: whoever issued the product promised that the tile holds values.
+    values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = unsafe { element(k).read() }.to_sum());
+    values
+}
+
+/// The two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four threads that have
+/// them.
+fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
+    let mut rows = [[0.0; 128]; 2];
+    let first = 16 * part as usize;
+    for (i, pair) in fragments[first..first + 16].chunks_exact(2).enumerate() {
+        // Two registers of the same columns: those of a row, and of the eighth below.
+        let bits = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+        let all = collective::warp_exchange(!0, "wgmma", bits).values;
+        for quad in 0..4 {
+            let bits = all[(warp::lane_id() as usize & !3) + quad];
+            for (element, at) in (0..4).map(|element| (element, 8 * i + 2 * quad + element % 2)) {
+                rows[element / 2][at] = T::of_bits((bits >> (16 * element)) as u16);
+            }
+        }
+    }
+    rows
 }
 
 fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
@@ -75,28 +126,28 @@ fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
     A: Multiply<B>,
     B: Operand<Sum = A::Sum>,
 {
-    let (lane, warp) = (warp::lane_id(), thread::linear_in_block() / 32 % 4);
-    let row = 16 * warp + lane / 4;
-    let depth = 128 / size_of::<A>();
-    // On the stack: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
-    let row_of = |element: &dyn Fn(u32) -> A::Sum| {
-        let mut values = [A::Sum::ZERO; 128];
-        values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = element(k));
-        values
-    };
-    // SAFETY: whoever issued the product promised that the tile holds values.
-    let row_of_a = |row| row_of(&|k| unsafe { AMajor::element(a, row, k).read() }.to_sum());
-    let a_rows = [row_of_a(row), row_of_a(row + 8)];
+    let row = 16 * (thread::linear_in_block() / 32 % 4) + warp::lane_id() / 4;
+    let a_rows = [row, row + 8].map(|row| row_of(|k| AMajor::element(a, row, k)));
+    add::<BMajor, B, N>(d, &a_rows, b, accumulate);
+}
+
+/// Adds the products of two rows and the columns of which the calling thread has sums.
+fn add<BMajor: Major, B: Operand, const N: usize>(
+    d: &mut [B::Sum],
+    a_rows: &[Row<B::Sum>; 2],
+    b: SharedTile<B, N>,
+    accumulate: bool,
+) {
+    let depth = 128 / size_of::<B>();
     for (j, quad) in d.chunks_exact_mut(4).enumerate() {
         for i in 0..2 {
-            let column = 8 * j as u32 + 2 * (lane % 4) + i;
-            // SAFETY: as above.
-            let b_row = row_of(&|k| unsafe { BMajor::element(b, column, k).read() }.to_sum());
+            let column = 8 * j as u32 + 2 * (warp::lane_id() % 4) + i;
+            let b_row = row_of(|k| BMajor::element(b, column, k));
             for (half, a_row) in a_rows.iter().enumerate() {
                 let pairs = a_row[..depth].iter().zip(&b_row);
-                let sum = pairs.fold(A::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
+                let sum = pairs.fold(B::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
                 let at = &mut quad[2 * half + i as usize];
-                *at = if accumulate { at.multiply_add(sum, A::Sum::ONE) } else { sum };
+                *at = if accumulate { at.multiply_add(sum, B::Sum::ONE) } else { sum };
             }
         }
     }
