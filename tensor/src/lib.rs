@@ -1,9 +1,10 @@
-//! Matrix products on tensor cores, in kernels written in Rust.
+//! Matrix products and attention on tensor cores, in kernels written in Rust.
 //!
 //! | function | it computes |
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
+//! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
 //!
 //! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, and the emulated one.
 //!
@@ -28,13 +29,17 @@
 //! ```
 #![deny(missing_docs)]
 
+mod attention;
 mod error;
+mod heads;
 mod matmul;
 mod matrix;
 mod schedule;
 
+pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
 pub use error::TensorError;
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
+pub use heads::{Heads, HeadsMut};
 pub use matmul::{Activation, Element, Epilogue, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use schedule::Schedule;

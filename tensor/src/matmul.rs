@@ -131,7 +131,7 @@ fn run<T: Element>(
         let what = format!("the bias has {} elements and c {n} columns", bias.len());
         return Err(TensorError::Shape { operation: OPERATION, what }.into());
     }
-    check_device(stream.device())?;
+    check_device(OPERATION, stream.device())?;
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
@@ -193,12 +193,12 @@ fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
 }
 
 /// Fails on a device that has other tensor cores.
-fn check_device(device: &Device) -> Result<()> {
+pub(crate) fn check_device(operation: &'static str, device: &Device) -> Result<()> {
     let capability = device.properties().capability;
     if device.is_emulated() || capability == (9, 0) {
         return Ok(());
     }
-    Err(TensorError::Device { operation: OPERATION, device: device.id().to_string(), capability }.into())
+    Err(TensorError::Device { operation, device: device.id().to_string(), capability }.into())
 }
 
 /// Fails for rows that begin where a tensor copy cannot.

@@ -5,6 +5,7 @@
 //!
 //! | module | kernels |
 //! | --- | --- |
+//! | [`mod@attention`] | attention of heads, forward |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
 //!
@@ -12,6 +13,8 @@
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod attention;
 pub mod epilogue;
 pub mod matmul;
+pub mod sequences;
 mod tiles;

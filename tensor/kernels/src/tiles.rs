@@ -65,7 +65,7 @@ impl Tiles {
 
 /// `a / b` and `a % b`, for a `b` that is not 0, without a check: a panic would be a call.
 #[inline(always)]
-fn divide(a: u32, b: u32) -> (u32, u32) {
+pub(crate) fn divide(a: u32, b: u32) -> (u32, u32) {
     // SAFETY: the least is 1, which is what 0 becomes.
     let b = unsafe { NonZeroU32::new_unchecked(b.max(1)) };
     (a / b, a % b)

@@ -1,6 +1,7 @@
 //! Products on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there
 //! fails the tests.
 
+mod attention;
 mod epilogues;
 mod matmul;
 mod matmul_on_gpu;

@@ -100,7 +100,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
-    ("tensor", &["error", "matrix", "schedule", "matmul"]),
+    ("tensor", &["error", "heads", "matrix", "schedule", "matmul", "attention"]),
     (
         "runtime/libraries",
         &[
