@@ -4,20 +4,23 @@
 //! and v into two rings; the other groups have 64 rows each. For each block of k they multiply q and k, take the powers of two
 //! of the scores relative to the greatest of each row so far, and multiply them by v from registers. The scores of one block
 //! and the products with v of the one before are under way together, so that the tensor cores work while powers are taken.
+//! Heads of up to 128 elements leave time for one group to take powers while the other multiplies: the groups take turns in
+//! issuing products.
 //!
 //! Blocks of k are worked on from the last to the first: masks are needed in the last alone, or in those on the diagonal.
 //!
 //! Design: that of FlashAttention-2 and -3 (arXiv 2307.08691, 2407.08608).
 
-use gpu_std::math::{Math, fast};
+use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::tensor::wgmma::{Depth, Width};
 use gpu_std::tensor::{
-    Accumulator, Columns, Fragments, Half, MnMajor, SharedMemory, SharedTile, Slot, TensorMap, barrier, copy,
-    warp_group,
+    Accumulator, Barrier, Barriers, Columns, Fragments, Half, MnMajor, SharedMemory, SharedTile, Slot,
+    TensorMap, barrier, copy, warp_group,
 };
 
-use crate::sequences::{Place, Sequences};
+use crate::sequences::Sequences;
+use crate::softmax::{Keys, Rows, mask, scale};
 
 /// Rows of q of a block.
 pub const TILE_Q: u32 = 128;
@@ -209,12 +212,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let once = memory.barriers::<2>();
     let (k_full, k_empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
     let (v_full, v_empty) = (memory.barriers::<STAGES>(), memory.barriers::<STAGES>());
-    let (q_full, v_partial) = {
-        let mut slot = Slot::new();
-        let first = once.at(slot);
-        slot.advance();
-        (first, once.at(slot))
-    };
+    let [q_full, v_partial] = both(once);
+    let turns = memory.barriers::<2>();
     if thread::linear_in_block() == 0 {
         // SAFETY: nothing has used the barriers; all threads meet after it.
         unsafe {
@@ -223,6 +222,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             v_full.init(1);
             k_empty.init(CONSUMERS);
             v_empty.init(CONSUMERS);
+            turns.init(warp_group::THREADS / 32);
         }
         barrier::publish();
     }
@@ -327,7 +327,13 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     // Blocks that all rows of the group attend to.
     let whole = keys.before(group_row) / KEYS as u32;
     let limits = [keys.before(row), keys.before(row + 8)].map(|limit| limit as i32 - (lane % 4 * 2) as i32);
-    let mut rows = Rows { greatest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] };
+    let takes_turns = D <= 128;
+    let [first_turn, second_turn] = both(turns);
+    let (own_turn, other_turn) =
+        if group == 0 { (first_turn, second_turn) } else { (second_turn, first_turn) };
+    // The first group's first turn has come without an arrival.
+    let mut turn = 1 - group;
+    let mut rows = Rows::new();
     let mut scores = Accumulator::<KEYS>::new();
     let mut values = Accumulator::<D>::new();
     // SAFETY: all threads of the warp group do the same. Stages are read when they are full, and given back when the products
@@ -358,6 +364,10 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
             while block > 0 {
                 block -= 1;
                 k_full.at(k_slot).wait(k_slot.parity());
+                if takes_turns {
+                    own_turn.wait(turn);
+                    turn ^= 1;
+                }
                 let mut batch = scores.pending().begin();
                 let mut part = 0;
                 while part < parts {
@@ -376,6 +386,10 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 }
                 let products = batch.commit();
                 is_first = false;
+                // Of each warp, so that none of the other group sees two turns in one.
+                if takes_turns && lane == 0 {
+                    other_turn.arrive();
+                }
                 scores = next.wait_leaving::<1>();
                 release(k_empty.at(k_slot), warp);
                 k_slot.advance();
@@ -461,118 +475,18 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     }
 }
 
+/// Two barriers, one by one.
+#[inline(always)]
+fn both(barriers: Barriers<2>) -> [Barrier; 2] {
+    let (first, mut second) = (Slot::new(), Slot::new());
+    second.advance();
+    [barriers.at(first), barriers.at(second)]
+}
+
 /// Eight elements, which are stored at once.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Chunk([u32; 4]);
-
-/// Which rows of k each row of q attends to: those before some row of the sequence.
-#[derive(Clone, Copy)]
-struct Keys {
-    count: u32,
-    is_causal: bool,
-    /// By how many rows k is longer than q.
-    ahead: i32,
-}
-
-impl Keys {
-    #[inline(always)]
-    fn new(place: &Place, is_causal: bool) -> Self {
-        Self { count: place.k.1, is_causal, ahead: place.k.1 as i32 - place.q.1 as i32 }
-    }
-
-    /// The first row of k that row `row` of q does not attend to.
-    #[inline(always)]
-    fn before(self, row: u32) -> u32 {
-        if !self.is_causal {
-            return self.count;
-        }
-        let before = row as i32 + 1 + self.ahead;
-        if before < 0 { 0 } else { self.count.min(before as u32) }
-    }
-}
-
-/// Two rows of scores, of which the calling thread has a quarter.
-struct Rows {
-    /// The greatest scores so far: `-inf` where there are none.
-    greatest: [f32; 2],
-    /// The sums of the weights that the thread has had, relative to the greatest score.
-    sums: [f32; 2],
-}
-
-impl Rows {
-    /// What the exponents of a row's weights are relative to.
-    #[inline(always)]
-    fn base(&self, half: usize, scale: f32) -> f32 {
-        if self.greatest[half] == f32::NEG_INFINITY { 0.0 } else { self.greatest[half] * scale }
-    }
-
-    /// Makes weights of scores: their powers of two relative to the greatest. The factors are those of the weights before.
-    #[inline(always)]
-    fn weigh(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
-        let mut factors = [0.0; 2];
-        let mut half = 0;
-        while half < 2 {
-            let before = self.greatest[half];
-            let mut greatest = before;
-            let mut j = 2 * half;
-            while j < scores.len() {
-                greatest = greatest.max(scores[j]).max(scores[j + 1]);
-                j += 4;
-            }
-            greatest = greatest.max(warp::shuffle_xor(!0, greatest, 1));
-            greatest = greatest.max(warp::shuffle_xor(!0, greatest, 2));
-            self.greatest[half] = greatest;
-            let base = self.base(half, scale);
-            let factor = fast::exp2(before * scale - base);
-            let mut sum = 0.0;
-            let mut j = 2 * half;
-            while j < scores.len() {
-                scores[j] = fast::exp2(Math::mul_add(scores[j], scale, -base));
-                scores[j + 1] = fast::exp2(Math::mul_add(scores[j + 1], scale, -base));
-                sum += scores[j] + scores[j + 1];
-                j += 4;
-            }
-            self.sums[half] = self.sums[half] * factor + sum;
-            factors[half] = factor;
-            half += 1;
-        }
-        factors
-    }
-
-    /// The sums of whole rows.
-    #[inline(always)]
-    fn totals(&self) -> [f32; 2] {
-        self.sums.map(|sum| {
-            let sum = sum + warp::shuffle_xor(!0, sum, 1);
-            sum + warp::shuffle_xor(!0, sum, 2)
-        })
-    }
-}
-
-/// Takes the scores of rows that are not attended to out of a block that begins with row `first` of k. `limits` are those of the
-/// thread's two rows, less its first column.
-#[inline(always)]
-fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
-    let limits = limits.map(|limit| limit - first as i32);
-    let mut i = 0;
-    while i < scores.len() {
-        if (i / 4 * 8 + i % 2) as i32 >= limits[i / 2 % 2] {
-            scores[i] = f32::NEG_INFINITY;
-        }
-        i += 1;
-    }
-}
-
-/// Multiplies the thread's two rows by a factor each.
-#[inline(always)]
-fn scale(values: &mut [f32], factors: [f32; 2]) {
-    let mut i = 0;
-    while i < values.len() {
-        values[i] *= factors[i / 2 % 2];
-        i += 1;
-    }
-}
 
 /// Zeros rows `from..to` of a tile of `D` columns, in boxes of 64 x 64, row of boxes by row of boxes. Called by a warp.
 ///
@@ -602,7 +516,7 @@ unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
 ///
 /// The products that read the stage are done, in all threads of the warp group.
 #[inline(always)]
-unsafe fn release(empty: barrier::Barrier, warp: u32) {
+unsafe fn release(empty: Barrier, warp: u32) {
     if warp.is_multiple_of(4) && warp::lane_id() == 0 {
         // SAFETY: the caller's promise.
         unsafe { empty.arrive() };

@@ -17,4 +17,5 @@ pub mod attention;
 pub mod epilogue;
 pub mod matmul;
 pub mod sequences;
+mod softmax;
 mod tiles;
