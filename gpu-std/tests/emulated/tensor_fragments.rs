@@ -195,7 +195,7 @@ fn fragments_are_rounded_to_nearest_even() {
 }
 
 #[test]
-fn tiles_overwritten_while_fragments_are_multiplied_give_wrong_products() {
+fn tiles_overwritten_while_read_beside_fragments_give_wrong_products() {
     let (found, expected) = product::<bf16, MnMajor, 64, 64>(OVERWRITTEN_WHILE_READ).unwrap();
     assert_ne!(found, expected);
 }

@@ -77,7 +77,7 @@ pub trait Head: Send + Sync + 'static {
     const KEYS: u32;
     /// Dynamic shared memory of a block of threads.
     const SHARED_BYTES: u32 =
-        SharedMemory::bytes(2 * Self::DIM * (TILE_Q + 2 * STAGES as u32 * Self::KEYS), 2 + 4 * STAGES as u32);
+        SharedMemory::bytes(2 * Self::DIM * (TILE_Q + 2 * STAGES as u32 * Self::KEYS), 4 + 4 * STAGES as u32);
     /// The whole of the kernel.
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, reason = "they are the kernel's")]
