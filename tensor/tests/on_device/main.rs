@@ -2,6 +2,7 @@
 //! fails the tests.
 
 mod attention;
+mod attention_on_gpu;
 mod epilogues;
 mod matmul;
 mod matmul_on_gpu;
