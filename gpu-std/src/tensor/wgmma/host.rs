@@ -1,52 +1,77 @@
 //! The products of the emulated device: recorded where they are issued, computed where they are waited for.
 
-use super::{Half, Major, Multiply, Operand, SharedTile, Sum};
+use super::{Half, Major, Operand, SharedTile, Sum};
+use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
 use warpsmith_emulator::collective;
 
-/// A product: adds it to the registers of the calling thread, of which the others are those of the left operand, if it is in
-/// registers.
-type Product<S> = Box<dyn Fn(&mut [S], &[u32])>;
+/// What a product reads.
+#[derive(Clone, Copy)]
+struct Operands {
+    /// The left tile, if it is one.
+    a: *mut u8,
+    b: *mut u8,
+    /// The part of the fragments, if the left operand is in registers.
+    part: u32,
+    accumulate: bool,
+}
 
-/// The batches under way, the oldest first.
+/// Adds a product to the registers of the calling thread, of which the others are those of the left operand, if it is in registers.
+type Multiply<S> = fn(&mut [S], &[u32], Operands);
+
+/// Most products of an accumulator under way.
+const MOST: usize = 64;
+
+/// The products under way, the oldest first.
+///
+/// They are not on the heap: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
 pub(super) struct Groups<S> {
-    products: Vec<Vec<Product<S>>>,
+    products: [Option<(Multiply<S>, Operands)>; MOST],
+    count: usize,
+    /// Those before the last batch.
+    earlier: usize,
     /// A number that all lanes of a warp agree on, of what was issued.
     issued: u64,
 }
 
 impl<S> Default for Groups<S> {
     fn default() -> Self {
-        Self { products: Vec::new(), issued: 0 }
+        Self { products: [None; MOST], count: 0, earlier: 0, issued: 0 }
     }
 }
 
 impl<S: Sum> Groups<S> {
     pub fn begin(mut self) -> Self {
-        self.products.push(Vec::new());
+        self.earlier = self.count;
         self
     }
 
+    #[track_caller]
     pub fn push<AMajor: Major, BMajor: Major, A, B, const N: usize>(
         &mut self,
         a: SharedTile<A, 64>,
         b: SharedTile<B, N>,
         accumulate: bool,
     ) where
-        A: Multiply<B, Sum = S>,
+        A: super::Multiply<B, Sum = S>,
         B: Operand<Sum = S>,
     {
-        let product = move |d: &mut [S], _: &[u32]| multiply::<AMajor, BMajor, A, B, N>(d, a, b, accumulate);
-        self.issue([a.address.0.addr(), b.address.0.addr(), accumulate.into()], Box::new(product));
+        let operands = Operands { a: a.address.0, b: b.address.0, part: 0, accumulate };
+        self.issue(multiply::<AMajor, BMajor, A, B, N>, operands);
     }
 
-    fn issue(&mut self, numbers: [usize; 3], product: Product<S>) {
-        for number in numbers {
+    #[track_caller]
+    fn issue(&mut self, multiply: Multiply<S>, operands: Operands) {
+        let Operands { a, b, part, accumulate } = operands;
+        for number in [a.addr() ^ part as usize, b.addr(), accumulate.into()] {
             self.issued = self.issued.rotate_left(7).wrapping_mul(0x9e37_79b9) ^ number as u64;
         }
-        if let Some(group) = self.products.last_mut() {
-            group.push(product);
-        }
+        assert!(
+            self.count < MOST,
+            "the emulated device has no more than {MOST} products of an accumulator under way"
+        );
+        self.products[self.count] = Some((multiply, operands));
+        self.count += 1;
     }
 
     /// Fails if the lanes of a warp have issued different products.
@@ -58,31 +83,38 @@ impl<S: Sum> Groups<S> {
 
     #[track_caller]
     pub fn run_but_last(&mut self, d: &mut [S]) {
-        let last = self.products.pop();
-        self.run(d, &[]);
-        self.products.extend(last);
+        self.run_first(self.earlier, d, &[]);
     }
 
     #[track_caller]
     pub fn run(&mut self, d: &mut [S], fragments: &[u32]) {
+        self.run_first(self.count, d, fragments);
+    }
+
+    #[track_caller]
+    fn run_first(&mut self, count: usize, d: &mut [S], fragments: &[u32]) {
         collective::group_barrier();
-        self.products.drain(..).flatten().for_each(|product| product(d, fragments));
+        for (multiply, operands) in self.products[..count].iter().flatten() {
+            multiply(d, fragments, *operands);
+        }
+        self.products.copy_within(count..self.count, 0);
+        self.count -= count;
+        self.earlier = 0;
         // It is done for one when it is for all: the first that knows may free the tiles.
         collective::group_barrier();
     }
 }
 
 impl Groups<f32> {
+    #[track_caller]
     pub fn push_fragments<BMajor: Major, T: Half, const N: usize>(
         &mut self,
         part: u32,
         b: SharedTile<T, N>,
         accumulate: bool,
     ) {
-        let product = move |d: &mut [f32], fragments: &[u32]| {
-            add::<BMajor, T, N>(d, &rows_of::<T>(fragments, part), b, accumulate);
-        };
-        self.issue([part as usize, b.address.0.addr(), accumulate.into()], Box::new(product));
+        let operands = Operands { a: std::ptr::null_mut(), b: b.address.0, part, accumulate };
+        self.issue(multiply_fragments::<BMajor, T, N>, operands);
     }
 }
 
@@ -119,16 +151,25 @@ fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
 
 fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
     d: &mut [A::Sum],
-    a: SharedTile<A, 64>,
-    b: SharedTile<B, N>,
-    accumulate: bool,
+    _: &[u32],
+    Operands { a, b, accumulate, .. }: Operands,
 ) where
-    A: Multiply<B>,
+    A: super::Multiply<B>,
     B: Operand<Sum = A::Sum>,
 {
+    let a = SharedTile::<A, 64>::at(SharedAddress(a));
     let row = 16 * (thread::linear_in_block() / 32 % 4) + warp::lane_id() / 4;
     let a_rows = [row, row + 8].map(|row| row_of(|k| AMajor::element(a, row, k)));
-    add::<BMajor, B, N>(d, &a_rows, b, accumulate);
+    add::<BMajor, B, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
+}
+
+fn multiply_fragments<BMajor: Major, T: Half, const N: usize>(
+    d: &mut [f32],
+    fragments: &[u32],
+    Operands { b, part, accumulate, .. }: Operands,
+) {
+    let a_rows = rows_of::<T>(fragments, part);
+    add::<BMajor, T, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
 }
 
 /// Adds the products of two rows and the columns of which the calling thread has sums.
