@@ -8,9 +8,9 @@ unsafe fn used_in_flight(b: SharedTile<bf16, 64>) {
     let mut batch = unsafe { sums.pending().begin_with(fragments) };
     unsafe { batch.mma_fragments::<MnMajor>(0, b, false) };
     let pending = batch.commit();
-    let again = unsafe { scores.pending().begin_with(fragments) };
-    let early = sums.registers();
-    let done = pending.wait();
+    let _ = unsafe { scores.pending().begin_with(fragments) };
+    let _ = sums.registers();
+    let _ = pending.wait();
 }
 
 fn main() {}
