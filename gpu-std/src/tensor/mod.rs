@@ -14,7 +14,7 @@
 //! not inlined, nor panic: one such call anywhere makes every `wgmma` wait for the one before, and the builder fails then.
 //!
 //! On the emulated device a copy arrives when its barrier is waited for, and no earlier: until then its destination is
-//! poison. The products of a batch are computed when it is waited for.
+//! poison. The products of a batch are computed when it is waited for; an accumulator has at most 64 under way.
 
 pub mod barrier;
 pub mod copy;

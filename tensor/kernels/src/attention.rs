@@ -215,6 +215,9 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     let [q_full, v_partial] = both(once);
     let turns = memory.barriers::<2>();
     if thread::linear_in_block() == 0 {
+        q.prefetch();
+        k.prefetch();
+        v.prefetch();
         // SAFETY: nothing has used the barriers; all threads meet after it.
         unsafe {
             once.init(1);
