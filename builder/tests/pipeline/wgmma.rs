@@ -186,7 +186,7 @@ fn nothing_touches_what_attention_has_in_flight() {
     for kernel in kernels {
         let (name, needs) = (&kernel.symbol, &kernel.resources[0]);
         assert_eq!((needs.registers, needs.spill_bytes, needs.stack_bytes), (168, 0, 0), "{name}");
-        assert_eq!(check_all_ways(name, &function(&text, name)), 2, "{name}");
+        assert_eq!(check_all_ways(name, function(&text, name)), 2, "{name}");
     }
 }
 
