@@ -137,7 +137,7 @@ where
     twice<T, M, K, N>: gpu_std::Kernel,
 {
     let bits = |integer: usize| (T::pack(integer as f32, 0.0) & 0xffff) as u16;
-    let a_at = |row: usize, k: usize| usize::from((row * 5 + k * 7) % 11 == 0);
+    let a_at = |row: usize, k: usize| usize::from((row * 5 + k * 7).is_multiple_of(11));
     let b_at = |row: usize, k: usize| (row * 3 + k * 11) % 5 % 3;
     let c_at = |k: usize, column: usize| (k * 13 + column * 5) % 7 % 3;
     let a = stored(64, 64, |row, k| bits(a_at(row, k)));
