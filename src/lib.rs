@@ -24,7 +24,7 @@
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
 //! | `collective`, with the feature of that name, a default | programs on several GPUs: ranks, stores in which they meet, communicators |
 //! | `profiler`, with the feature of that name, a default | traces of what devices and host do, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment of a program that was not changed |
-//! | `tensor`, with the feature of that name, a default | matrix products on tensor cores |
+//! | `tensor`, with the feature of that name, a default | matrix products and attention on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |

@@ -1,8 +1,8 @@
-//! [`TensorError`]: what the products of this crate cannot multiply.
+//! [`TensorError`]: what the operations of this crate cannot compute.
 
 use warpsmith_core::{Device, Error};
 
-/// The error of a product, with its remedy: [`Error::downcast_ref`] finds it.
+/// The error of an operation, with its remedy: [`Error::downcast_ref`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
@@ -17,10 +17,31 @@ pub enum TensorError {
         what: String,
     },
 
-    /// The rows of a matrix begin where the kernel cannot read them.
+    /// The heads of attention do not fit.
+    #[error(
+        "{operation}: {what}; q and out have as many rows, heads and sequences, k and v have, with a number of heads that \
+         divides that of q, and all have 64, 128 or 256 elements a row"
+    )]
+    Heads {
+        /// The operation.
+        operation: &'static str,
+        /// What does not fit.
+        what: String,
+    },
+
+    /// The factor of scores is not a positive number.
+    #[error("{operation}: scores cannot be multiplied by {scale}: the scale is positive and finite")]
+    Scale {
+        /// The operation.
+        operation: &'static str,
+        /// The factor.
+        scale: String,
+    },
+
+    /// The rows of a matrix or of heads begin where the kernel cannot read them.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
-         both: pad the rows, or let cuBLAS multiply"
+         both: pad the rows (cuBLAS multiplies matrices without)"
     )]
     Alignment {
         /// The operation.
@@ -58,7 +79,7 @@ pub enum TensorError {
 
     /// The device has other tensor cores.
     #[error(
-        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}; let cuBLAS multiply",
+        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed} (cuBLAS multiplies matrices)",
         capability.0,
         capability.1
     )]

@@ -1,10 +1,11 @@
-//! Matrix products on tensor cores, in kernels written in Rust.
+//! Matrix products and attention on tensor cores, in kernels written in Rust.
 //!
 //! | function | it computes |
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
 //! | [`matmul_4bit()`] | the same, of weights of 4 bits |
+//! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
 //!
 //! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, for up to 16 rows
 //! of 16-bit numbers and for weights of 4 bits those from 8.0 on, and the emulated one.
@@ -30,17 +31,21 @@
 //! ```
 #![deny(missing_docs)]
 
+mod attention;
 mod epilogue;
 mod error;
 mod few_rows;
+mod heads;
 mod matmul;
 mod matrix;
 mod schedule;
 
+pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
+pub use heads::{Heads, HeadsMut};
 pub use matmul::{Element, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use schedule::Schedule;

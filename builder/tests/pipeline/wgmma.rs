@@ -1,9 +1,10 @@
 //! Kernels of matrix products: what the compilers keep of them, and what the builder refuses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use crate::common::{build, function, ptx};
-use warpsmith_builder::{Arch, Error, PtxBuilder};
+use warpsmith_builder::{Arch, BuiltImage, Error, PtxBuilder};
 
 fn refused(feature: &str) -> String {
     let builder = PtxBuilder::new("kernels").archs([Arch::SM_90A]).feature(feature);
@@ -51,17 +52,21 @@ fn registers(line: &str) -> BTreeSet<&str> {
     line.split(|c| !is_part(c)).filter(|word| word.starts_with('%')).collect()
 }
 
+/// The kernels of `warpsmith-tensor`, which are built once.
+fn tensor_image() -> &'static BuiltImage {
+    static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        build("tensor", &PtxBuilder::new("../../../tensor/kernels").archs([Arch::SM_90A])).unwrap()
+    })
+}
+
 /// The product's own kernels keep the rules by which accumulators are safe: see `gpu_std::tensor::wgmma`.
 #[test]
 fn nothing_touches_accumulators_in_flight() {
-    let builder = PtxBuilder::new("../../../tensor/kernels").archs([Arch::SM_90A]);
-    let image = build("tensor", &builder).unwrap();
-    let text = ptx(&image, "sm_90a");
+    let (image, text) = (tensor_image(), ptx(tensor_image(), "sm_90a"));
     let mut code = text.lines().filter_map(|line| line.split("//").next());
     assert!(!code.any(|line| line.contains(".local") || line.contains("call")), "memory or calls");
-    // What adds parts of sums multiplies nothing.
-    let multiply = |symbol: &str| !symbol.starts_with("finish_parts");
-    for kernel in image.kernels.iter().filter(|kernel| multiply(&kernel.symbol)) {
+    for kernel in image.kernels.iter().filter(|kernel| kernel.symbol.starts_with("matmul")) {
         let needs = &kernel.resources[0];
         assert_eq!((needs.registers, needs.spill_bytes, needs.stack_bytes), (168, 0, 0), "{}", kernel.symbol);
         let body = function(&text, &kernel.symbol);
@@ -94,4 +99,116 @@ fn nothing_touches_accumulators_in_flight() {
         }
         assert_eq!(body.matches("wgmma.mma_async").count(), 4, "{}", kernel.symbol);
     }
+}
+
+/// Batches of products that are under way, the oldest first, by the registers that they own; and those of the one being issued.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Flight<'a> {
+    batches: Vec<BTreeSet<&'a str>>,
+    issued: BTreeSet<&'a str>,
+    /// Fragments that were waited for: a comment names them next.
+    fragments: BTreeSet<&'a str>,
+}
+
+impl<'a> Flight<'a> {
+    /// Goes past a line; says what is wrong with it.
+    fn pass(&mut self, line: &'a str) -> Result<(), String> {
+        let (code, comment) = line.split_once("//").unwrap_or((line, ""));
+        if let Some((_, product)) = code.split_once("wgmma.mma_async") {
+            // Sums, and fragments where there are some. Descriptors have 64 bits.
+            self.issued.extend(registers(product).into_iter().filter(|name| !name.starts_with("%rd")));
+            if self.batches.iter().any(|batch| !batch.is_disjoint(&self.issued)) {
+                return Err("a product of what an earlier batch owns".to_owned());
+            }
+        } else if code.contains("wgmma.commit_group") {
+            self.batches.push(std::mem::take(&mut self.issued));
+        } else if let Some((_, left)) = code.split_once("wgmma.wait_group.sync.aligned ") {
+            let left: usize = left.trim().trim_end_matches(';').parse().unwrap();
+            let done = self.batches.len().saturating_sub(left);
+            let waited_for = registers(comment);
+            for batch in self.batches.drain(..done) {
+                self.fragments.extend(batch.difference(&waited_for));
+            }
+        } else if code.is_empty() && !self.fragments.is_empty() {
+            self.fragments.retain(|name| !registers(comment).contains(name));
+        } else if !code.contains("wgmma.fence") {
+            let touched = registers(code);
+            if self
+                .batches
+                .iter()
+                .chain([&self.issued, &self.fragments])
+                .any(|batch| !batch.is_disjoint(&touched))
+            {
+                return Err("registers touched in flight".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Goes all ways through a function, as far as they differ in what is under way. Returns the most batches at a time.
+fn check_all_ways(name: &str, body: &str) -> usize {
+    let lines: Vec<&str> = body.lines().map(str::trim).collect();
+    let label = |line: &str| line.split("//").next().unwrap().trim().strip_suffix(':').map(str::to_owned);
+    let labels: BTreeMap<String, usize> =
+        lines.iter().enumerate().filter_map(|(i, line)| Some((label(line)?, i))).collect();
+    let mut seen = BTreeSet::new();
+    let mut ways = vec![(0, Flight::default())];
+    let mut most = 0;
+    while let Some((first, mut flight)) = ways.pop() {
+        for (i, line) in lines.iter().enumerate().skip(first) {
+            if label(line).is_some() && !seen.insert((i, flight.clone())) {
+                break;
+            }
+            flight.pass(line).unwrap_or_else(|wrong| panic!("{name}: {wrong}: {line}"));
+            most = most.max(flight.batches.len());
+            if let Some((condition, target)) = line.split_once("bra") {
+                let target = target.trim_start_matches(".uni").trim().trim_end_matches(';');
+                ways.push((labels[target], flight.clone()));
+                if !condition.starts_with('@') {
+                    break;
+                }
+            } else if *line == "ret;" {
+                assert!(flight == Flight::default(), "{name} ends with products under way");
+                break;
+            }
+        }
+    }
+    most
+}
+
+/// Attention has two accumulators, and fragments, under way at a time.
+#[test]
+fn nothing_touches_what_attention_has_in_flight() {
+    let text = ptx(tensor_image(), "sm_90a");
+    let kernels = tensor_image().kernels.iter().filter(|kernel| kernel.symbol.starts_with("attention"));
+    assert_eq!(kernels.clone().count(), 6);
+    for kernel in kernels {
+        let (name, needs) = (&kernel.symbol, &kernel.resources[0]);
+        assert_eq!((needs.registers, needs.spill_bytes, needs.stack_bytes), (168, 0, 0), "{name}");
+        assert_eq!(check_all_ways(name, function(&text, name)), 2, "{name}");
+    }
+}
+
+#[test]
+fn registers_touched_in_flight_are_found() {
+    let product =
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1, %r2}, {%r3, %r4}, %rd1, p, 1, 1, 1;";
+    let commit = "wgmma.commit_group.sync.aligned;";
+    let found = |line: &'static str| {
+        let mut flight = Flight::default();
+        [product, commit].into_iter().chain([line]).try_for_each(|line| flight.pass(line)).is_err()
+    };
+    assert!(found("mov.b32 %r9, %r2;") && found("mov.b32 %r3, 0;") && found(product));
+    let unnamed = "wgmma.wait_group.sync.aligned 0; // %r1 %r2 %r3";
+    let mut flight = Flight::default();
+    for line in [product, commit, unnamed, "// %r3 %r9"] {
+        flight.pass(line).unwrap();
+    }
+    assert!(
+        flight.pass("mov.b32 %r4, 0;").is_err()
+            && flight.pass("// %r4").is_ok()
+            && flight == Flight::default()
+    );
+    assert!(!found("mov.b32 %r9, %rd1;") && !found("wgmma.wait_group.sync.aligned 1; // %r1 %r2"));
 }

@@ -7,6 +7,7 @@
 //! | [`Slot`] | the position in a ring of stages, with its phase |
 //! | [`SharedTile`], [`SharedMemory`] | a box in shared memory, and where boxes and barriers lie |
 //! | [`Accumulator`] | the result of `wgmma`, which nothing can read while a product is under way |
+//! | [`Fragments`] | the left operand of `wgmma` in registers |
 //! | [`mma`](mod@mma) | products by one warp, of compute capability 8.0 too |
 //! | [`warp_group`] | 128 threads: their registers, their barrier |
 //!
@@ -14,7 +15,7 @@
 //! not inlined, nor panic: one such call anywhere makes every `wgmma` wait for the one before, and the builder fails then.
 //!
 //! On the emulated device a copy arrives when its barrier is waited for, and no earlier: until then its destination is
-//! poison. The products of a batch are computed when it is waited for.
+//! poison. The products of a batch are computed when it is waited for; an accumulator has at most 64 under way.
 
 pub mod barrier;
 pub mod copy;
@@ -29,7 +30,8 @@ pub use float8::{F8E4M3, F8E5M2};
 pub use gpu_spec::Swizzle;
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
 pub use wgmma::{
-    Accumulator, Batch, Columns, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending, Sum,
+    Accumulator, Batch, Columns, Fragments, Half, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending,
+    Sum,
 };
 
 /// Inline assembly on the GPU, a call on the emulated device.

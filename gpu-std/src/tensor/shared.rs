@@ -152,6 +152,58 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         self.address.add(row * 128 + ((chunk ^ (row & 7)) * 16))
     }
 
+    /// The 16-byte chunk `chunk` of row `row`: elements from `chunk * COLUMNS / 8` on.
+    ///
+    /// # Safety
+    ///
+    /// The tile has the row, `chunk` is below 8, and no copy and no other thread writes it meanwhile.
+    #[inline(always)]
+    pub unsafe fn load_chunk(self, row: u32, chunk: u32) -> [u32; 4] {
+        let at = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let (a, b, c, d): (u32, u32, u32, u32);
+            // SAFETY: the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    "ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{p}];",
+                    p = in(reg32) at.0, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                    options(nostack)
+                );
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the caller's promise; the address is a multiple of 16.
+        unsafe {
+            at.0.cast::<[u32; 4]>().read()
+        }
+    }
+
+    /// Stores the 16-byte chunk `chunk` of row `row`.
+    ///
+    /// # Safety
+    ///
+    /// The tile has the row, `chunk` is below 8, and no copy and no other thread uses it meanwhile.
+    #[inline(always)]
+    pub unsafe fn store_chunk(self, row: u32, chunk: u32, [a, b, c, d]: [u32; 4]) {
+        let at = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the caller's promise.
+        unsafe {
+            core::arch::asm!(
+                "st.shared.v4.b32 [{p}], {{{a}, {b}, {c}, {d}}};",
+                p = in(reg32) at.0, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                options(nostack)
+            );
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the caller's promise; the address is a multiple of 16.
+        unsafe {
+            at.0.cast::<[u32; 4]>().write([a, b, c, d]);
+        }
+    }
+
     /// Stores 16 rows from `row` on and the columns of four 16-byte chunks from `chunk` on, whose pairs a warp has in the order
     /// of an accumulator, each of elements of 32 bits.
     ///

@@ -18,6 +18,7 @@ mod shared;
 mod shared_slices;
 mod structs;
 mod tensor;
+mod tensor_fragments;
 mod tensor_products;
 mod values;
 mod warp;

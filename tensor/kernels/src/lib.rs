@@ -4,6 +4,7 @@
 //!
 //! | module | kernels |
 //! | --- | --- |
+//! | [`mod@attention`] | attention of heads, forward |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
@@ -12,7 +13,10 @@
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod attention;
 pub mod epilogue;
 pub mod few_rows;
 pub mod matmul;
+pub mod sequences;
+mod softmax;
 mod tiles;

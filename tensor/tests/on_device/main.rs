@@ -1,6 +1,8 @@
 //! Products on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there
 //! fails the tests.
 
+mod attention;
+mod attention_on_gpu;
 mod epilogues;
 mod few_rows;
 mod matmul;

@@ -100,7 +100,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
-    ("tensor", &["error", "matrix", "epilogue", "schedule", "few_rows", "matmul"]),
+    ("tensor", &["error", "heads", "matrix", "epilogue", "schedule", "few_rows", "matmul", "attention"]),
     (
         "runtime/libraries",
         &[

@@ -1,46 +1,77 @@
 //! The products of the emulated device: recorded where they are issued, computed where they are waited for.
 
-use super::{Major, Multiply, Operand, SharedTile, Sum};
+use super::{Half, Major, Operand, SharedTile, Sum};
+use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
 use warpsmith_emulator::collective;
 
-/// A product: adds it to the registers of the calling thread.
-type Product<S> = Box<dyn Fn(&mut [S])>;
+/// What a product reads.
+#[derive(Clone, Copy)]
+struct Operands {
+    /// The left tile, if it is one.
+    a: *mut u8,
+    b: *mut u8,
+    /// The part of the fragments, if the left operand is in registers.
+    part: u32,
+    accumulate: bool,
+}
 
-/// The batches under way, the oldest first.
+/// Adds a product to the registers of the calling thread, of which the others are those of the left operand, if it is in registers.
+type Multiply<S> = fn(&mut [S], &[u32], Operands);
+
+/// Most products of an accumulator under way.
+const MOST: usize = 64;
+
+/// The products under way, the oldest first.
+///
+/// They are not on the heap: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
 pub(super) struct Groups<S> {
-    products: Vec<Vec<Product<S>>>,
+    products: [Option<(Multiply<S>, Operands)>; MOST],
+    count: usize,
+    /// Those before the last batch.
+    earlier: usize,
     /// A number that all lanes of a warp agree on, of what was issued.
     issued: u64,
 }
 
 impl<S> Default for Groups<S> {
     fn default() -> Self {
-        Self { products: Vec::new(), issued: 0 }
+        Self { products: [None; MOST], count: 0, earlier: 0, issued: 0 }
     }
 }
 
 impl<S: Sum> Groups<S> {
     pub fn begin(mut self) -> Self {
-        self.products.push(Vec::new());
+        self.earlier = self.count;
         self
     }
 
+    #[track_caller]
     pub fn push<AMajor: Major, BMajor: Major, A, B, const N: usize>(
         &mut self,
         a: SharedTile<A, 64>,
         b: SharedTile<B, N>,
         accumulate: bool,
     ) where
-        A: Multiply<B, Sum = S>,
+        A: super::Multiply<B, Sum = S>,
         B: Operand<Sum = S>,
     {
-        for number in [a.address.0.addr(), b.address.0.addr(), accumulate.into()] {
+        let operands = Operands { a: a.address.0, b: b.address.0, part: 0, accumulate };
+        self.issue(multiply::<AMajor, BMajor, A, B, N>, operands);
+    }
+
+    #[track_caller]
+    fn issue(&mut self, multiply: Multiply<S>, operands: Operands) {
+        let Operands { a, b, part, accumulate } = operands;
+        for number in [a.addr() ^ part as usize, b.addr(), accumulate.into()] {
             self.issued = self.issued.rotate_left(7).wrapping_mul(0x9e37_79b9) ^ number as u64;
         }
-        if let Some(group) = self.products.last_mut() {
-            group.push(Box::new(move |d: &mut [S]| multiply::<AMajor, BMajor, A, B, N>(d, a, b, accumulate)));
-        }
+        assert!(
+            self.count < MOST,
+            "the emulated device has no more than {MOST} products of an accumulator under way"
+        );
+        self.products[self.count] = Some((multiply, operands));
+        self.count += 1;
     }
 
     /// Fails if the lanes of a warp have issued different products.
@@ -52,51 +83,112 @@ impl<S: Sum> Groups<S> {
 
     #[track_caller]
     pub fn run_but_last(&mut self, d: &mut [S]) {
-        let last = self.products.pop();
-        self.run(d);
-        self.products.extend(last);
+        self.run_first(self.earlier, d, &[]);
     }
 
     #[track_caller]
-    pub fn run(&mut self, d: &mut [S]) {
+    pub fn run(&mut self, d: &mut [S], fragments: &[u32]) {
+        self.run_first(self.count, d, fragments);
+    }
+
+    #[track_caller]
+    fn run_first(&mut self, count: usize, d: &mut [S], fragments: &[u32]) {
         collective::group_barrier();
-        self.products.drain(..).flatten().for_each(|product| product(d));
+        for (multiply, operands) in self.products[..count].iter().flatten() {
+            multiply(d, fragments, *operands);
+        }
+        self.products.copy_within(count..self.count, 0);
+        self.count -= count;
+        self.earlier = 0;
         // It is done for one when it is for all: the first that knows may free the tiles.
         collective::group_barrier();
     }
 }
 
+impl Groups<f32> {
+    #[track_caller]
+    pub fn push_fragments<BMajor: Major, T: Half, const N: usize>(
+        &mut self,
+        part: u32,
+        b: SharedTile<T, N>,
+        accumulate: bool,
+    ) {
+        let operands = Operands { a: std::ptr::null_mut(), b: b.address.0, part, accumulate };
+        self.issue(multiply_fragments::<BMajor, T, N>, operands);
+    }
+}
+
+/// What is multiplied of a row of an operand, 128 bytes. It is on the stack: `warpsmith check` takes heap memory that one thread
+/// frees and the next allocates for shared.
+type Row<S> = [S; 128];
+
+fn row_of<T: Operand>(element: impl Fn(u32) -> *const T) -> Row<T::Sum> {
+    let mut values = [T::Sum::ZERO; 128];
+    let depth = 128 / size_of::<T>();
+    // SAFETY: whoever issued the product promised that the tile holds values.
+    values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = unsafe { element(k).read() }.to_sum());
+    values
+}
+
+/// The two rows of the calling thread's sums in a part of 64 columns of fragments, gathered from the four threads that have
+/// them.
+fn rows_of<T: Half>(fragments: &[u32], part: u32) -> [Row<f32>; 2] {
+    let mut rows = [[0.0; 128]; 2];
+    let first = 16 * part as usize;
+    for (i, pair) in fragments[first..first + 16].chunks_exact(2).enumerate() {
+        // Two registers of the same columns: those of a row, and of the eighth below.
+        let bits = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+        let all = collective::warp_exchange(!0, "wgmma", bits).values;
+        for quad in 0..4 {
+            let bits = all[(warp::lane_id() as usize & !3) + quad];
+            for (element, at) in (0..4).map(|element| (element, 8 * i + 2 * quad + element % 2)) {
+                rows[element / 2][at] = T::of_bits((bits >> (16 * element)) as u16);
+            }
+        }
+    }
+    rows
+}
+
 fn multiply<AMajor: Major, BMajor: Major, A, B, const N: usize>(
     d: &mut [A::Sum],
-    a: SharedTile<A, 64>,
-    b: SharedTile<B, N>,
-    accumulate: bool,
+    _: &[u32],
+    Operands { a, b, accumulate, .. }: Operands,
 ) where
-    A: Multiply<B>,
+    A: super::Multiply<B>,
     B: Operand<Sum = A::Sum>,
 {
-    let (lane, warp) = (warp::lane_id(), thread::linear_in_block() / 32 % 4);
-    let row = 16 * warp + lane / 4;
-    let depth = 128 / size_of::<A>();
-    // On the stack: `warpsmith check` takes heap memory that one thread frees and the next allocates for shared.
-    let row_of = |element: &dyn Fn(u32) -> A::Sum| {
-        let mut values = [A::Sum::ZERO; 128];
-        values[..depth].iter_mut().zip(0..).for_each(|(value, k)| *value = element(k));
-        values
-    };
-    // SAFETY: whoever issued the product promised that the tile holds values.
-    let row_of_a = |row| row_of(&|k| unsafe { AMajor::element(a, row, k).read() }.to_sum());
-    let a_rows = [row_of_a(row), row_of_a(row + 8)];
+    let a = SharedTile::<A, 64>::at(SharedAddress(a));
+    let row = 16 * (thread::linear_in_block() / 32 % 4) + warp::lane_id() / 4;
+    let a_rows = [row, row + 8].map(|row| row_of(|k| AMajor::element(a, row, k)));
+    add::<BMajor, B, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
+}
+
+fn multiply_fragments<BMajor: Major, T: Half, const N: usize>(
+    d: &mut [f32],
+    fragments: &[u32],
+    Operands { b, part, accumulate, .. }: Operands,
+) {
+    let a_rows = rows_of::<T>(fragments, part);
+    add::<BMajor, T, N>(d, &a_rows, SharedTile::at(SharedAddress(b)), accumulate);
+}
+
+/// Adds the products of two rows and the columns of which the calling thread has sums.
+fn add<BMajor: Major, B: Operand, const N: usize>(
+    d: &mut [B::Sum],
+    a_rows: &[Row<B::Sum>; 2],
+    b: SharedTile<B, N>,
+    accumulate: bool,
+) {
+    let depth = 128 / size_of::<B>();
     for (j, quad) in d.chunks_exact_mut(4).enumerate() {
         for i in 0..2 {
-            let column = 8 * j as u32 + 2 * (lane % 4) + i;
-            // SAFETY: as above.
-            let b_row = row_of(&|k| unsafe { BMajor::element(b, column, k).read() }.to_sum());
+            let column = 8 * j as u32 + 2 * (warp::lane_id() % 4) + i;
+            let b_row = row_of(|k| BMajor::element(b, column, k));
             for (half, a_row) in a_rows.iter().enumerate() {
                 let pairs = a_row[..depth].iter().zip(&b_row);
-                let sum = pairs.fold(A::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
+                let sum = pairs.fold(B::Sum::ZERO, |sum, (&a, &b)| sum.multiply_add(a, b));
                 let at = &mut quad[2 * half + i as usize];
-                *at = if accumulate { at.multiply_add(sum, A::Sum::ONE) } else { sum };
+                *at = if accumulate { at.multiply_add(sum, B::Sum::ONE) } else { sum };
             }
         }
     }

@@ -8,9 +8,12 @@
 //!                          ^------------- begin -----------'
 //! ```
 //!
+//! The left operand of a batch may be in registers too ([`Fragments`]): the batch owns them until it was waited for.
+//!
 //! The instructions take the registers as operands, those that wait and fence too, so that the compilers cannot move an
 //! access to them past.
 
+mod fragments;
 #[cfg(not(target_arch = "nvptx64"))]
 mod host;
 mod major;
@@ -19,8 +22,9 @@ mod width;
 
 use super::shared::SharedTile;
 
+pub use fragments::{Depth, Fragments, Held};
 pub use major::{KMajor, Major, MnMajor};
-pub use operand::{Multiply, Operand, Output, Sum};
+pub use operand::{Half, Multiply, Operand, Output, Sum};
 pub use width::{Columns, Width};
 
 /// Instructions that multiply rows of 128 bytes.
@@ -39,22 +43,24 @@ where
 
 /// Products that are being issued.
 #[must_use = "a batch is committed"]
-pub struct Batch<const N: usize, S: Sum = f32>
+pub struct Batch<const N: usize, S: Sum = f32, F: Held = ()>
 where
     Columns<N>: Width,
 {
     d: <Columns<N> as Width>::Registers<S>,
+    held: F,
     #[cfg(not(target_arch = "nvptx64"))]
     groups: host::Groups<S>,
 }
 
 /// Products that are under way.
 #[must_use = "the tiles are in use until the products were waited for"]
-pub struct Pending<const N: usize, S: Sum = f32>
+pub struct Pending<const N: usize, S: Sum = f32, F: Held = ()>
 where
     Columns<N>: Width,
 {
     d: <Columns<N> as Width>::Registers<S>,
+    held: F,
     #[cfg(not(target_arch = "nvptx64"))]
     groups: host::Groups<S>,
 }
@@ -87,6 +93,7 @@ where
     pub fn pending(self) -> Pending<N, S> {
         Pending {
             d: self.d,
+            held: (),
             #[cfg(not(target_arch = "nvptx64"))]
             groups: host::Groups::default(),
         }
@@ -103,15 +110,23 @@ where
     ///
     /// All threads of the warp group call it, and the operations on the batch, together.
     #[inline(always)]
+    pub unsafe fn begin(self) -> Batch<N, S> {
+        // SAFETY: the caller's promise.
+        unsafe { self.begin_holding(()) }
+    }
+
+    #[inline(always)]
     #[allow(unused_mut, reason = "the emulated device has no instruction that takes it")]
-    pub unsafe fn begin(mut self) -> Batch<N, S> {
+    unsafe fn begin_holding<F: Held>(mut self, held: F) -> Batch<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: the caller's promise.
         unsafe {
-            Columns::<N>::fence(&mut self.d)
+            held.keep();
+            Columns::<N>::fence(&mut self.d);
         };
         Batch {
             d: self.d,
+            held,
             #[cfg(not(target_arch = "nvptx64"))]
             groups: self.groups.begin(),
         }
@@ -129,23 +144,104 @@ where
         #[cfg(not(target_arch = "nvptx64"))]
         self.groups.run_but_last(self.d.as_mut());
     }
+}
 
+impl<const N: usize> Pending<N>
+where
+    Columns<N>: Width,
+{
+    /// As [`Self::begin`], for products whose left operand is in registers: [`Batch::mma_fragments`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::begin`].
+    #[inline(always)]
+    pub unsafe fn begin_with<T: Half, const K: usize>(
+        self,
+        a: Fragments<T, K>,
+    ) -> Batch<N, f32, Fragments<T, K>>
+    where
+        Columns<K>: Depth,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.begin_holding(a) }
+    }
+}
+
+impl<const N: usize, S: Sum, F: Held> Pending<N, S, F>
+where
+    Columns<N>: Width,
+{
     /// Waits for all.
     #[inline(always)]
     #[track_caller]
-    pub fn wait(mut self) -> Accumulator<N, S> {
+    pub fn wait(self) -> Accumulator<N, S> {
+        // SAFETY: after it no batch of the warp group is under way.
+        unsafe { self.wait_leaving::<0>() }
+    }
+
+    /// Waits for all of these, while the last `LATER` batches that the warp group has committed, of other accumulators, stay
+    /// under way.
+    ///
+    /// # Safety
+    ///
+    /// The warp group has committed at least `LATER` batches after the last of these.
+    #[inline(always)]
+    #[track_caller]
+    #[allow(unused_mut, reason = "as above")]
+    pub unsafe fn wait_leaving<const LATER: u32>(mut self) -> Accumulator<N, S> {
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: all threads of the warp group are here, as promised where the batch began.
         unsafe {
-            Columns::<N>::wait(&mut self.d)
+            Columns::<N>::wait::<S, LATER>(&mut self.d);
+            self.held.keep();
         };
         #[cfg(not(target_arch = "nvptx64"))]
-        self.groups.run(self.d.as_mut());
+        self.groups.run(self.d.as_mut(), self.held.registers());
         Accumulator { d: self.d }
     }
 }
 
-impl<const N: usize, S: Sum> Batch<N, S>
+impl<const N: usize, T: Half, const K: usize> Batch<N, f32, Fragments<T, K>>
+where
+    Columns<N>: Width,
+    Columns<K>: Depth,
+{
+    /// Issues the product of columns `64 * part` to `64 * part + 63` of the fragments and the transpose of a tile of `N` rows of
+    /// 64 columns, and adds it to the sums. If `accumulate` is false, it replaces them.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::mma`], for the one tile; `64 * part` is below `K` and the same in all threads of the warp group.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn mma_fragments<BMajor: Major>(&mut self, part: u32, b: SharedTile<T, N>, accumulate: bool) {
+        const {
+            assert!(
+                !BMajor::IS_TRANSPOSED || N.is_multiple_of(64),
+                "MN-major tiles have a multiple of 64 rows"
+            );
+        }
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let b = BMajor::descriptor(b);
+            let mut step = 0;
+            while step < STEPS {
+                let accumulate = if step == 0 { u32::from(accumulate) } else { 1 };
+                let a = self.held.of_step(STEPS * u64::from(part) + step);
+                // SAFETY: the caller's promise; a step further on are the next columns.
+                unsafe {
+                    T::issue_fragment::<N, BMajor>(&mut self.d, a, b + step * BMajor::STEP, accumulate)
+                };
+                step += 1;
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        self.groups.push_fragments::<BMajor, T, N>(part, b, accumulate);
+    }
+}
+
+impl<const N: usize, S: Sum, F: Held> Batch<N, S, F>
 where
     Columns<N>: Width,
 {
@@ -212,7 +308,7 @@ where
     /// Ends the batch.
     #[inline(always)]
     #[track_caller]
-    pub fn commit(self) -> Pending<N, S> {
+    pub fn commit(self) -> Pending<N, S, F> {
         #[cfg(target_arch = "nvptx64")]
         // SAFETY: all threads of the warp group are here, as promised where the batch began.
         unsafe {
@@ -222,6 +318,7 @@ where
         self.groups.check();
         Pending {
             d: self.d,
+            held: self.held,
             #[cfg(not(target_arch = "nvptx64"))]
             groups: self.groups,
         }

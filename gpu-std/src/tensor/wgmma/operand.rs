@@ -129,6 +129,81 @@ products! {
     i8 * i8: s8_s8, i8 * u8: s8_u8, u8 * i8: u8_s8, u8 * u8: u8_u8,
 }
 
+/// The floating-point types of 16 bits, which can be multiplied from registers: `bf16` and `f16`. No other type can implement it.
+pub trait Half: Multiply<Sum = f32> + Output<f32> + half_sealed::Sealed {
+    /// Two numbers, rounded to nearest, ties to even: the first in the lower half.
+    fn pack(low: f32, high: f32) -> u32;
+    /// Issues the product of 16 columns of fragments and 32 bytes of a tile's rows, by its descriptor.
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    unsafe fn issue_fragment<const N: usize, BM: Major>(
+        d: &mut <Columns<N> as Width>::Registers<f32>,
+        a: [u32; 4],
+        b: u64,
+        accumulate: u32,
+    ) where
+        Columns<N>: Width;
+    /// The number of these bits.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn of_bits(bits: u16) -> f32;
+}
+
+mod half_sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::bf16 {}
+    impl Sealed for crate::f16 {}
+}
+
+macro_rules! halves {
+    ($($ty:ident $cvt:literal $fragment:ident),*) => { $(
+        impl Half for $ty {
+            #[inline(always)]
+            fn pack(low: f32, high: f32) -> u32 {
+                #[cfg(target_arch = "nvptx64")]
+                {
+                    let packed: u32;
+                    // SAFETY: it computes a number.
+                    unsafe {
+                        core::arch::asm!(
+                            concat!($cvt, " {r}, {h}, {l};"),
+                            r = out(reg32) packed, h = in(reg32) high, l = in(reg32) low,
+                            options(pure, nomem, nostack)
+                        );
+                    }
+                    packed
+                }
+                #[cfg(not(target_arch = "nvptx64"))]
+                {
+                    let [low, high] = [low, high].map(|x| u32::from(Self::from_f32(x).to_bits()));
+                    low | high << 16
+                }
+            }
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            unsafe fn issue_fragment<const N: usize, BM: Major>(
+                d: &mut <Columns<N> as Width>::Registers<f32>,
+                a: [u32; 4],
+                b: u64,
+                accumulate: u32,
+            ) where
+                Columns<N>: Width,
+            {
+                // SAFETY: the caller's promise.
+                unsafe { Columns::<N>::$fragment::<BM>(d, a, b, accumulate) }
+            }
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            #[inline(always)]
+            fn of_bits(bits: u16) -> f32 {
+                Self::from_bits(bits).to_f32()
+            }
+        }
+    )* };
+}
+halves!(bf16 "cvt.rn.bf16x2.f32" bf16_fragment, f16 "cvt.rn.f16x2.f32" f16_fragment);
+
 /// The types that sums of `S` are stored as, from the registers of an accumulator to a tile.
 pub trait Output<S: Sum>: KernelType {
     /// Stores 16 rows from `row` on and 16 columns from `16 * block` on, of which each thread of a warp has eight sums, as an
@@ -142,38 +217,19 @@ pub trait Output<S: Sum>: KernelType {
 }
 
 macro_rules! outputs_of_16_bits {
-    ($($ty:ident $cvt:literal),*) => { $(
+    ($($ty:ident),*) => { $(
         impl Output<f32> for $ty {
             #[inline(always)]
             unsafe fn store<const ROWS: usize>(tile: SharedTile<Self, ROWS>, row: u32, block: u32, sums: [f32; 8]) {
                 let [a, b, c, d, e, f, g, h] = sums;
-                let pack = |low: f32, high: f32| -> u32 {
-                    #[cfg(target_arch = "nvptx64")]
-                    {
-                        let packed: u32;
-                        // SAFETY: it computes a number.
-                        unsafe {
-                            core::arch::asm!(
-                                concat!($cvt, " {r}, {h}, {l};"),
-                                r = out(reg32) packed, h = in(reg32) high, l = in(reg32) low,
-                                options(pure, nomem, nostack)
-                            );
-                        }
-                        packed
-                    }
-                    #[cfg(not(target_arch = "nvptx64"))]
-                    {
-                        let [low, high] = [low, high].map(|x| u32::from(Self::from_f32(x).to_bits()));
-                        low | high << 16
-                    }
-                };
+                let pack = <$ty as Half>::pack;
                 // SAFETY: the caller's promise.
                 unsafe { tile.store_matrices(row, 2 * block, [pack(a, b), pack(c, d), pack(e, f), pack(g, h)]) }
             }
         }
     )* };
 }
-outputs_of_16_bits!(bf16 "cvt.rn.bf16x2.f32", f16 "cvt.rn.f16x2.f32");
+outputs_of_16_bits!(bf16, f16);
 
 macro_rules! outputs_of_32_bits {
     ($($ty:ident),*) => { $(

@@ -20,7 +20,13 @@ macro_rules! declare {
             unsafe fn fence<S: Sum>(d: &mut Self::Registers<S>);
             #[doc(hidden)]
             #[cfg(target_arch = "nvptx64")]
-            unsafe fn wait<S: Sum>(d: &mut Self::Registers<S>);
+            unsafe fn wait<S: Sum, const LATER: u32>(d: &mut Self::Registers<S>);
+            #[doc(hidden)]
+            #[cfg(target_arch = "nvptx64")]
+            unsafe fn bf16_fragment<B: Major>(d: &mut Self::Registers<f32>, a: [u32; 4], b: u64, accumulate: u32);
+            #[doc(hidden)]
+            #[cfg(target_arch = "nvptx64")]
+            unsafe fn f16_fragment<B: Major>(d: &mut Self::Registers<f32>, a: [u32; 4], b: u64, accumulate: u32);
             $(
                 #[doc(hidden)]
                 #[cfg(target_arch = "nvptx64")]
@@ -63,17 +69,20 @@ macro_rules! width {
 
             #[cfg(target_arch = "nvptx64")]
             #[inline(always)]
-            unsafe fn wait<S: Sum>(d: &mut [S; $count]) {
+            unsafe fn wait<S: Sum, const LATER: u32>(d: &mut [S; $count]) {
                 // SAFETY: as above.
                 let d = unsafe { &mut *(&raw mut *d).cast::<[f32; $count]>() };
                 // SAFETY: as above.
                 unsafe {
                     core::arch::asm!(
-                        concat!("wgmma.wait_group.sync.aligned 0; // {0}", $(" {", $i, "}",)*),
-                        inout(reg32) d[0], $(inout(reg32) d[$i],)* options(nostack)
+                        concat!("wgmma.wait_group.sync.aligned {n}; // {0}", $(" {", $i, "}",)*),
+                        inout(reg32) d[0], $(inout(reg32) d[$i],)* n = const LATER, options(nostack)
                     );
                 }
             }
+
+            width!(@fragment bf16_fragment "k16.f32.bf16.bf16", $n, $count: $($i)*);
+            width!(@fragment f16_fragment "k16.f32.f16.f16", $n, $count: $($i)*);
 
             width!(@mma bf16_bf16 f32, "k16.f32.bf16.bf16", ", 1, 1, {ta}, {tb}", $n, $count: $($i)*;
                 ta = const A::IS_TRANSPOSED as i32, tb = const B::IS_TRANSPOSED as i32,);
@@ -88,6 +97,24 @@ macro_rules! width {
             width!(@mma s8_u8 i32, "k32.s32.s8.u8", "", $n, $count: $($i)*;);
             width!(@mma u8_s8 i32, "k32.s32.u8.s8", "", $n, $count: $($i)*;);
             width!(@mma u8_u8 i32, "k32.s32.u8.u8", "", $n, $count: $($i)*;);
+        }
+    };
+    (@fragment $name:ident $form:literal, $n:literal, $count:literal: $($i:literal)*) => {
+        #[cfg(target_arch = "nvptx64")]
+        #[inline(always)]
+        unsafe fn $name<B: Major>(d: &mut [f32; $count], a: [u32; 4], b: u64, accumulate: u32) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    concat!(
+                        "{{ .reg .pred p; setp.ne.b32 p, {s}, 0; wgmma.mma_async.sync.aligned.m64n", $n, $form,
+                        " {{{0}", $(", {", $i, "}",)* "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, p, 1, 1, {tb}; }}"
+                    ),
+                    inout(reg32) d[0], $(inout(reg32) d[$i],)*
+                    a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                    b = in(reg64) b, s = in(reg32) accumulate, tb = const B::IS_TRANSPOSED as i32, options(nostack)
+                );
+            }
         }
     };
     (

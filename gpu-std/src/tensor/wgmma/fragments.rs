@@ -1,0 +1,146 @@
+//! [`Fragments`]: the left operand of products in registers.
+
+use core::marker::PhantomData;
+
+use super::operand::Half;
+use super::width::{Columns, Width};
+
+/// 64 rows of `K` columns of a left operand, spread over the threads of a warp group as an [`Accumulator`](super::Accumulator)
+/// of `K` columns has them, two to a register.
+///
+/// A batch owns its fragments until it was waited for.
+#[must_use = "fragments are multiplied"]
+pub struct Fragments<T: Half, const K: usize>
+where
+    Columns<K>: Depth,
+{
+    a: <Columns<K> as Depth>::Registers,
+    element: PhantomData<T>,
+}
+
+impl<T: Half, const K: usize> Fragments<T, K>
+where
+    Columns<K>: Depth,
+{
+    /// Rounds the sums of an accumulator, or what was made of them.
+    #[inline(always)]
+    pub fn new(sums: &<Columns<K> as Width>::Registers<f32>) -> Self {
+        Self { a: Columns::<K>::pack::<T>(sums.as_ref()), element: PhantomData }
+    }
+
+    /// The registers of 16 columns.
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    pub(super) fn of_step(&self, step: u64) -> [u32; 4] {
+        let a: &[u32] = self.a.as_ref();
+        // SAFETY: the caller has checked that there are as many columns.
+        core::array::from_fn(|i| unsafe { *a.get_unchecked(4 * step as usize + i) })
+    }
+}
+
+/// `K` columns of [`Fragments`], for the K that there are: 64, 128, 192, 256.
+pub trait Depth: Width {
+    /// The registers of a thread.
+    #[doc(hidden)]
+    type Registers: Copy + AsRef<[u32]>;
+    #[doc(hidden)]
+    fn pack<T: Half>(sums: &[f32]) -> <Self as Depth>::Registers;
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    fn keep(a: &<Self as Depth>::Registers);
+}
+
+macro_rules! depth {
+    ($k:literal, $count:literal: $($i:literal)*) => {
+        impl Depth for Columns<$k> {
+            type Registers = [u32; $count];
+
+            #[inline(always)]
+            fn pack<T: Half>(sums: &[f32]) -> [u32; $count] {
+                let mut packed = [0; $count];
+                let mut i = 0;
+                while i < $count {
+                    packed[i] = T::pack(sums[2 * i], sums[2 * i + 1]);
+                    i += 1;
+                }
+                packed
+            }
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            fn keep(a: &[u32; $count]) {
+                // SAFETY: it is a comment.
+                unsafe {
+                    core::arch::asm!(
+                        concat!("// {0}", $(" {", $i, "}",)*),
+                        in(reg32) a[0], $(in(reg32) a[$i],)* options(nostack)
+                    );
+                }
+            }
+        }
+    };
+}
+
+depth!(
+    64, 16:
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
+);
+depth!(
+    128, 32:
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+);
+depth!(
+    192, 48:
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37
+        38 39 40 41 42 43 44 45 46 47
+);
+depth!(
+    256, 64:
+        1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37
+        38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
+);
+
+/// What a batch holds besides its sums: nothing, or [`Fragments`]. No other type can implement it.
+pub trait Held: sealed::Sealed {
+    /// The registers have their values here: they are written before, and nothing else is put there before.
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    fn keep(&self);
+    /// The registers of the calling thread.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn registers(&self) -> &[u32];
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl<T: super::Half, const K: usize> Sealed for super::Fragments<T, K> where super::Columns<K>: super::Depth {}
+}
+
+impl Held for () {
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    fn keep(&self) {}
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn registers(&self) -> &[u32] {
+        &[]
+    }
+}
+
+impl<T: Half, const K: usize> Held for Fragments<T, K>
+where
+    Columns<K>: Depth,
+{
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    fn keep(&self) {
+        Columns::<K>::keep(&self.a);
+    }
+
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn registers(&self) -> &[u32] {
+        self.a.as_ref()
+    }
+}

@@ -1,0 +1,153 @@
+//! Attention forward, at 16384 tokens in all and 2048 elements a token, as FlashAttention's benchmark has it: sequences of 1024
+//! to 16384 tokens, heads of 128 elements, with and without causal mask. `benches/peers/attention.py` does the same with PyTorch
+//! and FlashAttention, and prints the same lines.
+//!
+//! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only short sequences are attended. Arguments are cases,
+//! `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`.
+//!
+//! A causal mask counts for half of the operations. Inputs are normally distributed, since the power that products draw depends
+//! on them. Each figure is the median of the rounds, each timed by events around several calls, after the clock has settled; power
+//! and clock are read after each round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 3 by default.
+
+use half::{bf16, f16};
+use warpsmith_core::{Device, DeviceBuffer, Result, Stream};
+use warpsmith_tensor::{Attention, HeadElement, Heads, HeadsMut, attention};
+
+const ROUNDS: usize = 15;
+/// Tokens of all sequences, and elements of the heads of a token.
+const TOKENS: usize = 16384;
+const WIDTH: usize = 2048;
+
+fn main() -> Result<()> {
+    let name = std::env::var("WARPSMITH_BENCH_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    let device = Device::open(&name)?;
+    let stream = Stream::new(&device)?;
+    println!("{}", device.name());
+    // What cargo passes is no case.
+    let mut cases: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    if device.is_emulated() {
+        cases = ["bf16:64:130:full", "f16:128:130:causal"].map(str::to_owned).to_vec();
+    } else if cases.is_empty() {
+        let lengths = [1024, 2048, 4096, 8192, 16384];
+        let of = |mask: &'static str| lengths.map(|length| format!("bf16:128:{length}:{mask}"));
+        cases = [of("full"), of("causal")].concat();
+    }
+    for text in &cases {
+        match Case::of(text, device.is_emulated()) {
+            Some(case) if case.element == "bf16" => measure(&stream, &case, bf16::from_f32)?,
+            Some(case) if case.element == "f16" => measure(&stream, &case, f16::from_f32)?,
+            _ => println!("{text}: no case, such as bf16:128:4096:causal or f16:64:1000:full"),
+        }
+    }
+    Ok(())
+}
+
+/// What is attended.
+struct Case {
+    name: String,
+    element: String,
+    dim: usize,
+    length: usize,
+    heads: usize,
+    sequences: usize,
+    is_causal: bool,
+}
+
+impl Case {
+    /// `None` for what is no case.
+    fn of(text: &str, is_emulated: bool) -> Option<Self> {
+        let [element, dim, length, mask] = text.split(':').collect::<Vec<_>>()[..] else { return None };
+        let (dim, length): (usize, usize) = (dim.parse().ok()?, length.parse().ok()?);
+        let is_causal = match mask {
+            "causal" => true,
+            "full" => false,
+            _ => return None,
+        };
+        let heads = if is_emulated { 1 } else { WIDTH.checked_div(dim)?.max(1) };
+        let sequences = if is_emulated { 1 } else { TOKENS.checked_div(length)?.max(1) };
+        let (name, element) = (text.to_owned(), element.to_owned());
+        Some(Self { name, element, dim, length, heads, sequences, is_causal })
+    }
+
+    fn operations(&self) -> f64 {
+        let all = 4.0 * (self.sequences * self.heads * self.dim) as f64 * (self.length as f64).powi(2);
+        if self.is_causal { all / 2.0 } else { all }
+    }
+}
+
+/// Normally distributed numbers, from a table of a million.
+fn normals<T: Copy>(seed: u64, len: usize, of: fn(f32) -> T) -> Vec<T> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut pair = || {
+        let radius = (-2.0 * (1.0 - random.f32()).ln()).sqrt();
+        let angle = random.f32() * std::f32::consts::TAU;
+        [radius * angle.cos(), radius * angle.sin()]
+    };
+    let table: Vec<T> = (0..(1 << 20).min(len.div_ceil(2))).flat_map(|_| pair()).map(of).collect();
+    let mut numbers = Vec::with_capacity(len);
+    while numbers.len() < len {
+        // Rows must not repeat each other.
+        let from = random.usize(..table.len());
+        let count = (table.len() - from).min(len - numbers.len());
+        numbers.extend_from_slice(&table[from..from + count]);
+    }
+    numbers
+}
+
+fn measure<T: HeadElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Result<()> {
+    let Case { dim, length, heads, sequences, .. } = *case;
+    let tokens = sequences * length;
+    let input = |seed| DeviceBuffer::from_host(stream, &normals(seed, tokens * heads * dim, of));
+    let (q, k, v) = (input(1)?, input(2)?, input(3)?);
+    let mut out = DeviceBuffer::<T>::uninit(stream, tokens * heads * dim)?;
+    let options = Attention { is_causal: case.is_causal, ..Attention::default() };
+    let mut call = || -> Result<()> {
+        let of = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, dim, heads, tokens)?, sequences);
+        let to = HeadsMut::by_token(out.as_3d_mut(dim, heads, tokens)?, sequences)?;
+        attention(stream, &options, of(&q)?, of(&k)?, of(&v)?, to)
+    };
+    let mut time = |count: usize| -> Result<f64> {
+        let start = stream.record_timed_event()?;
+        (0..count).try_for_each(|_| call())?;
+        let end = stream.record_timed_event()?;
+        stream.synchronize()?;
+        Ok(end.elapsed_us(&start)? / count as f64)
+    };
+    time(2)?;
+    let once = time(2)?.max(1.0);
+    let is_emulated = stream.device().is_emulated();
+    let seconds =
+        std::env::var("WARPSMITH_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
+    let settle_us = if is_emulated { 0.0 } else { seconds * 0.5e6 };
+    let count = ((settle_us / ROUNDS as f64 / once) as usize).clamp(1, 2000);
+    let mut settled = 0.0;
+    while settled < settle_us {
+        settled += time(count)? * count as f64;
+    }
+    let (mut times, mut power, mut clocks) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..if is_emulated { 1 } else { ROUNDS } {
+        times.push(time(count)?);
+        let now = stream.device().telemetry()?;
+        power.extend(now.power_w);
+        clocks.extend(now.sm_clock_mhz.map(f64::from));
+    }
+    let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let median_us = median(times);
+    let rate = |us: f64| case.operations() / us / 1e6;
+    println!(
+        "{} {heads} heads, {sequences} sequences: {median_us:9.1} us {:7.1} TFLOP/s, best {:7.1}, {} W, {} MHz",
+        case.name,
+        rate(median_us),
+        rate(best),
+        median(power).round(),
+        median(clocks).round(),
+    );
+    Ok(())
+}
+
+/// NaN of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

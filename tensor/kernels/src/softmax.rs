@@ -1,0 +1,122 @@
+//! [`Keys`], [`Rows`]: what rows of q attend to, and the softmax of their scores as blocks of them come.
+
+use gpu_std::math::{Math, fast};
+use gpu_std::prelude::*;
+
+use crate::sequences::Place;
+
+/// Which rows of k each row of q attends to: those before some row of the sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys {
+    count: u32,
+    is_causal: bool,
+    /// By how many rows k is longer than q.
+    ahead: i32,
+}
+
+impl Keys {
+    #[inline(always)]
+    pub fn new(place: &Place, is_causal: bool) -> Self {
+        Self { count: place.k.1, is_causal, ahead: place.k.1 as i32 - place.q.1 as i32 }
+    }
+
+    /// The first row of k that row `row` of q does not attend to.
+    #[inline(always)]
+    pub fn before(self, row: u32) -> u32 {
+        if !self.is_causal {
+            return self.count;
+        }
+        let before = row as i32 + 1 + self.ahead;
+        if before < 0 { 0 } else { self.count.min(before as u32) }
+    }
+}
+
+/// Two rows of scores, of which the calling thread has a quarter.
+pub(crate) struct Rows {
+    /// The greatest scores so far: `-inf` where there are none.
+    greatest: [f32; 2],
+    /// The sums of the weights that the thread has had, relative to the greatest score.
+    sums: [f32; 2],
+}
+
+impl Rows {
+    /// Of no scores.
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { greatest: [f32::NEG_INFINITY; 2], sums: [0.0; 2] }
+    }
+
+    /// What the exponents of a row's weights are relative to.
+    #[inline(always)]
+    pub fn base(&self, half: usize, scale: f32) -> f32 {
+        if self.greatest[half] == f32::NEG_INFINITY { 0.0 } else { self.greatest[half] * scale }
+    }
+
+    /// Makes weights of scores: their powers of two relative to the greatest. The factors are those of the weights before.
+    #[inline(always)]
+    pub fn weigh(&mut self, scores: &mut [f32], scale: f32) -> [f32; 2] {
+        let mut factors = [0.0; 2];
+        let mut half = 0;
+        while half < 2 {
+            // Two chains of operations a row: one would take as long as all its latencies.
+            let before = self.greatest[half];
+            let mut greatest = [before; 2];
+            let mut j = 2 * half;
+            while j < scores.len() {
+                greatest = [greatest[0].max(scores[j]), greatest[1].max(scores[j + 1])];
+                j += 4;
+            }
+            let greatest = greatest[0].max(greatest[1]);
+            let greatest = greatest.max(warp::shuffle_xor(!0, greatest, 1));
+            let greatest = greatest.max(warp::shuffle_xor(!0, greatest, 2));
+            self.greatest[half] = greatest;
+            let base = self.base(half, scale);
+            let factor = fast::exp2(before * scale - base);
+            let mut sums = [self.sums[half] * factor, 0.0];
+            let mut j = 2 * half;
+            while j < scores.len() {
+                scores[j] = fast::exp2(Math::mul_add(scores[j], scale, -base));
+                scores[j + 1] = fast::exp2(Math::mul_add(scores[j + 1], scale, -base));
+                sums = [sums[0] + scores[j], sums[1] + scores[j + 1]];
+                j += 4;
+            }
+            self.sums[half] = sums[0] + sums[1];
+            factors[half] = factor;
+            half += 1;
+        }
+        factors
+    }
+
+    /// The sums of whole rows.
+    #[inline(always)]
+    pub fn totals(&self) -> [f32; 2] {
+        self.sums.map(|sum| {
+            let sum = sum + warp::shuffle_xor(!0, sum, 1);
+            sum + warp::shuffle_xor(!0, sum, 2)
+        })
+    }
+}
+
+/// Takes the scores of rows that are not attended to out of a block that begins with row `first` of k. `limits` are those of the
+/// thread's two rows, less its first column.
+#[inline(always)]
+pub(crate) fn mask(scores: &mut [f32], limits: [i32; 2], first: u32) {
+    let limits = limits.map(|limit| limit - first as i32);
+    let mut i = 0;
+    while i < scores.len() {
+        if (i / 4 * 8 + i % 2) as i32 >= limits[i / 2 % 2] {
+            scores[i] = f32::NEG_INFINITY;
+        }
+        i += 1;
+    }
+}
+
+/// Multiplies the thread's two rows by a factor each.
+#[inline(always)]
+pub(crate) fn scale(values: &mut [f32], factors: [f32; 2]) {
+    let mut i = 0;
+    while i < values.len() {
+        values[i] *= factors[i / 2 % 2];
+        i += 1;
+    }
+}

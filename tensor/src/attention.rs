@@ -1,0 +1,322 @@
+//! `out = softmax(scale * q * k^T) * v`: checks the heads, and launches.
+
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_core::{
+    DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream, Swizzle, TensorLayout,
+};
+use warpsmith_tensor_kernels::attention::{
+    self as kernels, BOX, Head, Head64, Head128, Head256, Shape, THREADS, TILE_Q,
+};
+use warpsmith_tensor_kernels::sequences::Sequences;
+
+use crate::IMAGE;
+use crate::error::TensorError;
+use crate::heads::{Extents, Heads, HeadsMut};
+use crate::matmul::check_device;
+
+const OPERATION: &str = "attention";
+/// Most rows of a plane, so that their numbers do not overflow.
+const MOST_ROWS: usize = 1 << 30;
+/// Most tiles of a launch.
+const MOST_TILES: u64 = 1 << 31;
+/// Bytes of k and v that blocks at work at a time may read, so that the L2 cache holds them.
+const BAND_BYTES: usize = 32 << 20;
+
+/// How rows attend. The default is the scale `1 / sqrt(dim)`, no mask, and sequences of equal lengths.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Attention<'a> {
+    /// The factor of scores, positive and finite. `None`: `1 / sqrt(dim)`.
+    pub scale: Option<f32>,
+    /// Whether a row attends to no later ones: row i of n rows of q to rows up to `i + m - n` of m rows of k, so that the last rows
+    /// of both correspond, as in FlashAttention. With fewer rows of k than of q the first rows of q attend to none.
+    pub is_causal: bool,
+    /// Where sequences begin and end, if they have lengths of their own.
+    pub offsets: Option<Offsets<'a>>,
+}
+
+/// The lengths of sequences that lie one after the other, in device memory: sequence i has the rows from `offsets[i]` to
+/// `offsets[i + 1]` of the one sequence that the views have. Sequences may be empty.
+///
+/// Nothing on the host reads them. Rows that there are not, and those of an earlier sequence, belong to none. Rows of `out` and
+/// sums that belong to no sequence keep what they hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Offsets<'a> {
+    /// Of q, `out` and sums: one more than there are sequences, ascending.
+    pub q: DeviceSlice<'a, u32>,
+    /// Of k and v, as many.
+    pub k: DeviceSlice<'a, u32>,
+}
+
+/// The types of heads: `bf16` and `f16`. Scores, weights and sums are of `f32`; weights are rounded before they are multiplied by
+/// v.
+pub trait HeadElement: gpu_std::tensor::Half + DeviceCopy {
+    /// Enqueues the kernel.
+    #[doc(hidden)]
+    fn launch(call: Call<'_, '_, Self>) -> Result<()>;
+}
+
+macro_rules! elements {
+    ($($ty:ty),*) => { $(
+        impl HeadElement for $ty {
+            fn launch(call: Call<'_, '_, Self>) -> Result<()> {
+                match call.q.extents.dim {
+                    64 => call.run::<Head64, kernels::attention<$ty, Head64>>(),
+                    128 => call.run::<Head128, kernels::attention<$ty, Head128>>(),
+                    _ => call.run::<Head256, kernels::attention<$ty, Head256>>(),
+                }
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+/// `out = softmax(scale * q * k^T) * v`, for each head of each sequence: every row of `out` is the mean of the rows of `v`, weighted
+/// by the exponentials of the scores of its row of `q` and the rows of `k`. Rows that attend to nothing become zero.
+///
+/// | operand | heads | rows |
+/// | --- | --- | --- |
+/// | `q`, `out` | a multiple of those of `k` | any number |
+/// | `k`, `v` | each for as many successive heads of `q` | any number |
+///
+/// A row has 64, 128 or 256 elements. Each operand has the layout that its view says. NaN of a row of `k` or `v` reaches the rows
+/// that attend to it, and those of `v` may reach rows of the same sequence that are masked from it, as 0 * NaN.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Attention, Heads, HeadsMut, attention};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// // Three tokens, two heads of q and one of k and v, 64 elements a row.
+/// let q = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;
+/// let k = DeviceBuffer::<bf16>::zeros(&stream, 3 * 64)?;
+/// let rows: Vec<bf16> = (0..3 * 64).map(|i| bf16::from_f32((i / 64) as f32)).collect();
+/// let v = DeviceBuffer::from_host(&stream, &rows)?;
+/// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;
+///
+/// let causal = Attention { is_causal: true, ..Attention::default() };
+/// let one = |buffer, heads| Heads::by_token(DeviceBuffer::as_3d(buffer, 64, heads, 3)?, 1);
+/// let to = HeadsMut::by_token(out.as_3d_mut(64, 2, 3)?, 1)?;
+/// attention(&stream, &causal, one(&q, 2)?, one(&k, 1)?, one(&v, 1)?, to)?;
+/// // All scores are equal: each row is the mean of those up to it, 0, 1 / 2 and 1.
+/// let out = out.to_host()?;
+/// assert_eq!([out[0], out[128], out[256]].map(f32::from), [0.0, 0.5, 1.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or distance from one row or
+/// head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than 9.0;
+/// whatever the runtime reports.
+pub fn attention<T: HeadElement>(
+    stream: &Stream,
+    options: &Attention<'_>,
+    q: Heads<'_, T>,
+    k: Heads<'_, T>,
+    v: Heads<'_, T>,
+    out: HeadsMut<'_, T>,
+) -> Result<()> {
+    run(stream, options, [q, k, v], out, None)
+}
+
+/// As [`attention()`], and `sums[(sequence * heads + head) * rows + row]` becomes the natural logarithm of the sum of the
+/// exponentials of the row's scores, `-inf` for a row that attends to nothing: what joins the results of parts of k.
+///
+/// # Errors
+/// As [`attention()`]; [`TensorError::Heads`] for sums of another length.
+pub fn attention_with_sums<T: HeadElement>(
+    stream: &Stream,
+    options: &Attention<'_>,
+    q: Heads<'_, T>,
+    k: Heads<'_, T>,
+    v: Heads<'_, T>,
+    out: HeadsMut<'_, T>,
+    sums: DeviceSliceMut<'_, f32>,
+) -> Result<()> {
+    run(stream, options, [q, k, v], out, Some(sums))
+}
+
+fn run<T: HeadElement>(
+    stream: &Stream,
+    options: &Attention<'_>,
+    [q, k, v]: [Heads<'_, T>; 3],
+    out: HeadsMut<'_, T>,
+    sums: Option<DeviceSliceMut<'_, f32>>,
+) -> Result<()> {
+    check_sizes(
+        options,
+        [&q.extents, &k.extents, &v.extents, &out.extents],
+        sums.as_ref().map(|sums| sums.len()),
+    )?;
+    let scale = options.scale.unwrap_or(1.0 / (q.extents.dim as f32).sqrt());
+    if !(scale > 0.0 && scale.is_finite()) {
+        return Err(TensorError::Scale { operation: OPERATION, scale: scale.to_string() }.into());
+    }
+    check_device(OPERATION, stream.device())?;
+    if [q.extents.rows, q.extents.heads, q.extents.planes].contains(&0) {
+        return Ok(());
+    }
+    check_alignment("q", q)?;
+    check_alignment("k", k)?;
+    check_alignment("v", v)?;
+    check_alignment("out", Heads { elements: out.elements.as_slice(), extents: out.extents })?;
+    T::launch(Call { stream, options, scale, q, k, v, out, sums })
+}
+
+fn check_sizes(options: &Attention<'_>, [q, k, v, out]: [&Extents; 4], sums: Option<usize>) -> Result<()> {
+    let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
+    let named = |name: &str, of: &Extents| {
+        format!("{name} is {} sequences of {} heads of {} rows of {}", of.planes, of.heads, of.rows, of.dim)
+    };
+    let all_rows = q.planes as u128 * q.heads as u128 * q.rows as u128;
+    let what = if sizes(out) != sizes(q) {
+        format!("{}, and {}", named("q", q), named("out", out))
+    } else if sizes(v) != sizes(k) {
+        format!("{}, and {}", named("k", k), named("v", v))
+    } else if (k.planes, k.dim) != (q.planes, q.dim) || k.heads == 0 || !q.heads.is_multiple_of(k.heads) {
+        format!("{}, and {}", named("q", q), named("k", k))
+    } else if ![64, 128, 256].contains(&q.dim) {
+        format!("a row has {} elements", q.dim)
+    } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
+        && most >= MOST_ROWS
+    {
+        format!("there are {most} rows, heads or sequences, and no more than {} are worked on", MOST_ROWS - 1)
+    } else if let Some(sums) = sums
+        && sums as u128 != all_rows
+    {
+        format!("{} and {sums} sums: there is one for each of the {all_rows} rows", named("q", q))
+    } else {
+        return match &options.offsets {
+            Some(offsets) => check_offsets(offsets, q.planes),
+            None => Ok(()),
+        };
+    };
+    Err(TensorError::Heads { operation: OPERATION, what }.into())
+}
+
+fn check_offsets(Offsets { q, k }: &Offsets<'_>, planes: usize) -> Result<()> {
+    let what = if planes != 1 {
+        format!("the views have {planes} sequences, and with offsets they have one, of the rows of all")
+    } else if q.len() != k.len() {
+        format!("q has {} offsets and k {}", q.len(), k.len())
+    } else if q.is_empty() || q.len() > MOST_ROWS {
+        format!("there are {} offsets: one more than sequences, and at most {MOST_ROWS}", q.len())
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Heads { operation: OPERATION, what }.into())
+}
+
+/// Fails for heads that begin where a tensor copy cannot.
+fn check_alignment<T: DeviceCopy>(matrix: &'static str, heads: Heads<'_, T>) -> Result<()> {
+    let address = heads.elements.as_device_ptr().0;
+    let Extents { rows, heads, planes, row, head, plane, .. } = heads.extents;
+    for (count, stride) in [(rows, row), (heads, head), (planes, plane)] {
+        let bytes = stride * size_of::<T>();
+        if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
+            return Err(TensorError::Alignment { operation: OPERATION, matrix, bytes, address }.into());
+        }
+    }
+    Ok(())
+}
+
+/// What is computed, checked.
+#[doc(hidden)]
+pub struct Call<'a, 'c, T: DeviceCopy> {
+    stream: &'a Stream,
+    options: &'a Attention<'a>,
+    scale: f32,
+    q: Heads<'a, T>,
+    k: Heads<'a, T>,
+    v: Heads<'a, T>,
+    out: HeadsMut<'c, T>,
+    sums: Option<DeviceSliceMut<'c, f32>>,
+}
+
+/// The parameters of the kernel.
+type Params<T> = (
+    param::TensorMap<T, 4>,
+    param::TensorMap<T, 4>,
+    param::TensorMap<T, 4>,
+    param::SliceMut<T>,
+    param::Optional<param::SliceMut<f32>>,
+    param::Optional<param::Slice<u32>>,
+    param::Optional<param::Slice<u32>>,
+    param::Value<Shape>,
+);
+
+impl<'a, T: HeadElement> Call<'a, '_, T> {
+    fn run<H: Head, K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+        let Self { stream, options, scale, q, k, v, out, sums } = self;
+        let (of_q, of_k) = (q.extents, k.extents);
+        let group = of_q.heads / of_k.heads;
+        let count = options.offsets.map_or(of_q.planes, |offsets| offsets.q.len() - 1);
+        if count == 0 {
+            return Ok(());
+        }
+        // Bytes of a head of k and v.
+        let read = (2 * of_k.rows * of_k.dim * size_of::<T>()).max(1);
+        let band = (group * (BAND_BYTES / read).max(1)).min(of_q.heads * count);
+        let sequences = Sequences {
+            count: count as u32,
+            heads: of_q.heads as u32,
+            q_rows: of_q.rows as u32,
+            k_rows: of_k.rows as u32,
+            band: band as u32,
+        };
+        let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
+        if tiles >= MOST_TILES {
+            let what =
+                format!("q has {tiles} tiles of {TILE_Q} rows, and fewer than {MOST_TILES} are worked on");
+            return Err(TensorError::Heads { operation: OPERATION, what }.into());
+        }
+        // Without rows of k nothing of k and v is read, and there is no map of them.
+        let (k, v) = if of_k.rows == 0 { (q, q) } else { (k, v) };
+        let inputs = [(q, TILE_Q), (k, H::KEYS), (v, BOX)];
+        let rows_first =
+            inputs.iter().enumerate().map(|(i, (heads, _))| u32::from(heads.extents.is_by_head()) << i);
+        let shape = Shape {
+            sequences,
+            group: group as u32,
+            is_causal: options.is_causal.into(),
+            // Never so small that a score of -inf times it is NaN.
+            scale: (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX),
+            rows_first: rows_first.sum(),
+            out_row: out.extents.row as u64,
+            out_head: out.extents.head as u64,
+            out_plane: out.extents.plane as u64,
+        };
+        let map = |(heads, rows): (Heads<'a, T>, u32)| {
+            heads.elements.tensor_map(&layout::<T>(&heads.extents, rows))
+        };
+        let [q, k, v] = inputs;
+        let maps = (map(q)?, map(k)?, map(v)?);
+        let offsets = (options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k));
+        let launch = Launch::grid_block(tiles as u32, THREADS).shared(H::SHARED_BYTES);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let arguments = (maps.0, maps.1, maps.2, out.elements, sums, offsets.0, offsets.1, shape);
+        // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which fit; out and sums are borrowed
+        // exclusively, out is aligned and has the rows of q, sums one for each, and both offsets are as many.
+        unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+    }
+}
+
+/// The heads, of whose boxes each has `tile` rows of one.
+fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
+    // A stride that is not used need not be a multiple of 16 bytes, nor beyond what it strides over.
+    let unit = 16 / size_of::<T>();
+    let mut dims = [extents.dim, extents.rows, extents.heads, extents.planes];
+    let mut strides =
+        [1, extents.row, extents.head, extents.plane].map(|stride| stride.next_multiple_of(unit));
+    strides[0] = 1;
+    let mut tile = [BOX, tile, 1, 1];
+    if !extents.is_by_head() {
+        dims.swap(1, 2);
+        strides.swap(1, 2);
+        tile.swap(1, 2);
+    }
+    TensorLayout { dims, strides, tile, swizzle: Swizzle::Bytes128 }
+}

@@ -1,0 +1,66 @@
+//! Attention of long sequences.
+
+mod on_gpu {
+    use half::{bf16, f16};
+    use warpsmith_core::Stream;
+
+    use crate::attention::{Case, Data, Precise};
+    use crate::under_test;
+
+    /// Samples of the rows are right, and each repetition gives the same bits.
+    fn is_right<T: Precise>(case: &Case, repetitions: usize) {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        let data = Data::<T>::random(case, 1);
+        let found = data.attend(&stream, case);
+        let mut random = fastrand::Rng::with_seed(2);
+        let samples = (0..60).map(|i| {
+            let mut sequence = random.usize(..case.lengths.len());
+            while case.lengths[sequence][0] == 0 {
+                sequence = (sequence + 1) % case.lengths.len();
+            }
+            let last = case.lengths[sequence][0] - 1;
+            let row = [0, last, 127.min(last), 128.min(last)].get(i).copied();
+            [sequence, random.usize(..case.heads[0]), row.unwrap_or_else(|| random.usize(..=last))]
+        });
+        data.check(case, &found, samples);
+        let bits = |out: &[T]| out.iter().map(|x| x.value().to_bits()).collect::<Vec<_>>();
+        for repetition in 1..repetitions {
+            let again = data.attend(&stream, case);
+            assert!(bits(&again.0) == bits(&found.0), "{case:?}: repetition {repetition} differs");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn long_sequences_of_all_heads_are_right_and_repeatable() {
+        for dim in [64, 128, 256] {
+            for lengths in [[4096, 4096], [1000, 3001], [2049, 1023]] {
+                is_right::<bf16>(&Case::new(dim, lengths).heads([4, 2]), 10);
+                is_right::<bf16>(&Case::new(dim, lengths).heads([4, 2]).causal(), 10);
+                is_right::<f16>(&Case::new(dim, lengths).heads([3, 1]).causal(), 2);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn batches_of_many_heads_are_right_in_both_layouts() {
+        for is_by_head in [false, true] {
+            let case = Case { lengths: vec![[1024, 1024]; 8], is_by_head, ..Case::new(128, [1, 1]) };
+            is_right::<bf16>(&case.clone().heads([32, 8]).causal(), 5);
+            is_right::<bf16>(&case.heads([16, 16]), 5);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn packed_sequences_of_many_lengths_are_right() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let lengths: Vec<[usize; 2]> = (0..100).map(|_| [random.usize(..700), random.usize(..900)]).collect();
+        for dim in [64, 128, 256] {
+            let case = Case { lengths: lengths.clone(), is_packed: true, ..Case::new(dim, [1, 1]) };
+            is_right::<bf16>(&case.clone().heads([4, 2]), 10);
+            is_right::<f16>(&case.heads([4, 2]).causal(), 10);
+        }
+    }
+}
