@@ -47,6 +47,7 @@
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_tf32`: f32; `matmul_4bit`: `bf16` and `f16` by weights of 4 bits |
+//! | `attention`, `attention_with_sums`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::ops::{self, Config, GridRule};
@@ -97,6 +98,8 @@ mod tile_queue;
 mod tuned;
 mod workspace;
 
+#[cfg(feature = "tensor")]
+pub use crate::tensor::{Attention, Heads, HeadsMut, Offsets, attention, attention_with_sums};
 pub use arithmetic::{
     abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
     lerp, log, lt, maximum, minimum, mul, mul_with, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl,
