@@ -184,8 +184,10 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-counters", include_str!("../bundle/run-counters")),
         ("run-benches", include_str!("../bundle/run-benches")),
         ("run-kernels", include_str!("../bundle/run-kernels")),
+        ("run-tensor", include_str!("../bundle/run-tensor")),
         ("peers/kernels.cu", include_str!("../../benches/peers/kernels.cu")),
         ("peers/kernels.py", include_str!("../../benches/peers/kernels.py")),
+        ("peers/attention.py", include_str!("../../benches/peers/attention.py")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {
         let file = folder.join(name);

@@ -34,9 +34,9 @@ const DEVICE_LIBRARY: &[&str] = &[
 /// Those of the facade, of kernels in tests, and of kernels that use crates from the registry.
 const OPERATIONS: &[&str] =
     &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
-/// Those of tensor cores whose products read registers, and that run several blocks at once.
-const ATTENTION: &[&str] =
-    &["test", "--package", "warpsmith-tensor", "--test", "on_device", "--", "attention::"];
+/// Those of tensor cores whose products read registers.
+const FROM_REGISTERS: &[&str] =
+    &["test", "--package", "warpsmith-tensor", "--test", "on_device", "--", "attention::", "few_rows::"];
 /// Those by which ranks read each other's memory.
 const PEERS: &[&str] =
     &["test", "--package", "warpsmith-collective", "--test", "ranks", "--", "peer::", "peer_exchange::"];
@@ -47,7 +47,7 @@ pub fn check_kernels(root: &Path) -> Result<()> {
     times.push(timed("examples", || {
         EXAMPLES.iter().try_for_each(|name| check(root, &["run", "--example", name, "--", "cpu"], None))
     })?);
-    times.push(timed("attention", || check(root, ATTENTION, None))?);
+    times.push(timed("products from registers", || check(root, FROM_REGISTERS, None))?);
     times.push(timed("kernels of ranks", || check(root, PEERS, None))?);
     times.push(timed("a crate without instrumentation", || check_not_instrumented(root))?);
     times.push(timed("planted faults in release", || check(root, PLANTED_RELEASE, None))?);
