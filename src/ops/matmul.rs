@@ -4,7 +4,9 @@ use half::{bf16, f16};
 use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{Element, TensorError};
 
-pub use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4, matmul_4bit};
+pub use warpsmith_tensor::{
+    Activation, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4, matmul_4bit, matmul_f32,
+};
 
 /// The types of [`matmul()`], with those of their products: `bf16`, `f16`, `i8` to `i32`, [`F8E4M3`] to `bf16`.
 pub trait MatrixNumber: Element {

@@ -2,7 +2,7 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Arguments are cases,
 //! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k). Types are `bf16`, `f16`, `tf32`,
-//! `e4m3`, `i8` (by cuBLAS, without a search) and `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
+//! `f32`, `e4m3`, `i8` (by cuBLAS, without a search) and `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
 //! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight. Memory bounds products of few
 //! rows: their `b` should be larger than the L2 cache, as `bf16:abt:4x28672x8192`.
 //!
@@ -31,6 +31,7 @@ fn main() -> Result<()> {
             "bf16:abt:128x256x64",
             "bf16:ab+gelu:2*64x128x64",
             "tf32:abt:64",
+            "f32:ab:64",
             "e4m3:abt:128",
             "i8:abt:128",
             "bf16:abt:4x96x64",
@@ -46,11 +47,11 @@ fn main() -> Result<()> {
         match &*case.element {
             "bf16" => compare::<bf16>(&stream, case)?,
             "f16" => compare::<f16>(&stream, case)?,
-            "tf32" => compare::<f32>(&stream, case)?,
+            "tf32" | "f32" => compare::<f32>(&stream, case)?,
             "e4m3" => compare::<F8E4M3>(&stream, case)?,
             "i8" => compare::<i8>(&stream, case)?,
             "w4" => compare_4bit(&stream, case)?,
-            other => println!("{other}: no type of bf16, f16, tf32, e4m3, i8, w4"),
+            other => println!("{other}: no type of bf16, f16, tf32, f32, e4m3, i8, w4"),
         }
     }
     Ok(())
@@ -99,11 +100,13 @@ trait Number: Element {
     fn widen(output: Self::Output) -> f32;
     fn ours(
         stream: &Stream,
+        case: &Case,
         fused: Option<&DeviceBuffer<Self::Output>>,
         product: Ours<'_, Self>,
     ) -> Result<()>;
     fn theirs(
         stream: &Stream,
+        case: &Case,
         fused: Option<&DeviceBuffer<Self::Output>>,
         a: blas::Matrix<'_, Self::Theirs>,
         b: blas::Matrix<'_, Self::Theirs>,
@@ -119,7 +122,7 @@ struct Ours<'a, T: Element> {
 }
 
 macro_rules! floats {
-    ($($ty:ty, $theirs:ty, $of:expr, $math:expr;)*) => { $(
+    ($($ty:ty, $theirs:ty, $of:expr, $math:expr, $multiply:expr;)*) => { $(
         impl Number for $ty {
             type Theirs = $theirs;
             fn of(number: f32) -> Self {
@@ -131,16 +134,23 @@ macro_rules! floats {
             }
             fn ours(
                 stream: &Stream,
+                case: &Case,
                 fused: Option<&DeviceBuffer<Self::Output>>,
                 Ours { a, b, c }: Ours<'_, Self>,
             ) -> Result<()> {
-                let Some(bias) = fused else { return warpsmith_tensor::matmul(stream, a, b, c) };
-                let (bias, activation) = (Some(bias.as_slice()), Activation::Gelu);
-                let epilogue = Epilogue { bias, activation, ..Epilogue::default() };
-                warpsmith_tensor::matmul_fused(stream, &epilogue, a, b, c)
+                let epilogue = match fused {
+                    Some(bias) => {
+                        let (bias, activation) = (Some(bias.as_slice()), Activation::Gelu);
+                        Epilogue { bias, activation, ..Epilogue::default() }
+                    }
+                    None => Epilogue::default(),
+                };
+                let multiply: fn(&Stream, &Case, &Epilogue<'_, Self::Output>, Ours<'_, Self>) -> Result<()> = $multiply;
+                multiply(stream, case, &epilogue, Ours { a, b, c })
             }
             fn theirs(
                 stream: &Stream,
+                case: &Case,
                 fused: Option<&DeviceBuffer<Self::Output>>,
                 a: blas::Matrix<'_, $theirs>,
                 b: blas::Matrix<'_, $theirs>,
@@ -149,18 +159,33 @@ macro_rules! floats {
                 let activation = if fused.is_some() { blas::Activation::Gelu } else { blas::Activation::None };
                 let bias = fused.map(|bias| bias.as_slice());
                 let search = Search::Timed { candidates: 16, repeats: 5 };
-                let options = Matmul { search, bias, activation, math: $math, ..Matmul::default() };
+                let math: fn(&Case) -> Option<Math> = $math;
+                let options = Matmul { search, bias, activation, math: math(case), ..Matmul::default() };
                 blas::matmul(stream, &options, a, b, c)
             }
         }
     )* };
 }
 
+/// Our product on tensor cores.
+fn fused<T: Element<Sum = f32>>(
+    stream: &Stream,
+    _: &Case,
+    epilogue: &Epilogue<'_, T::Output>,
+    Ours { a, b, c }: Ours<'_, T>,
+) -> Result<()> {
+    warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c)
+}
+
 floats! {
-    bf16, bf16, bf16::from_f32, None;
-    f16, f16, f16::from_f32, None;
-    f32, f32, |x| x, Some(Math { allow_tf32: true, ..Math::default() });
-    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, None;
+    bf16, bf16, bf16::from_f32, |_| None, fused;
+    f16, f16, f16::from_f32, |_| None, fused;
+    f32, f32, |x| x, |case| Some(Math { allow_tf32: case.element == "tf32", ..Math::default() }),
+        |stream, case, epilogue, product| match &*case.element {
+            "tf32" => fused(stream, case, epilogue, product),
+            _ => warpsmith_tensor::matmul_f32(stream, epilogue, product.a, product.b, product.c),
+        };
+    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, |_| None, fused;
 }
 
 impl Number for i8 {
@@ -171,11 +196,17 @@ impl Number for i8 {
     fn widen(output: i32) -> f32 {
         output as f32
     }
-    fn ours(stream: &Stream, _: Option<&DeviceBuffer<i32>>, Ours { a, b, c }: Ours<'_, i8>) -> Result<()> {
+    fn ours(
+        stream: &Stream,
+        _: &Case,
+        _: Option<&DeviceBuffer<i32>>,
+        Ours { a, b, c }: Ours<'_, i8>,
+    ) -> Result<()> {
         warpsmith_tensor::matmul(stream, a, b, c)
     }
     fn theirs(
         stream: &Stream,
+        _: &Case,
         _: Option<&DeviceBuffer<i32>>,
         a: blas::Matrix<'_, i8>,
         b: blas::Matrix<'_, i8>,
@@ -239,9 +270,11 @@ fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
         let mut calls: [(&str, Call<'_>); 2] = [
             (
                 "warpsmith",
-                Box::new(|| T::ours(stream, bias, Ours { a: a_view, b: b_view, c: (&mut c_view).into() })),
+                Box::new(|| {
+                    T::ours(stream, case, bias, Ours { a: a_view, b: b_view, c: (&mut c_view).into() })
+                }),
             ),
-            ("cuBLASLt", Box::new(|| T::theirs(stream, bias, a_matrix, b_matrix, c_matrix.reborrow()))),
+            ("cuBLASLt", Box::new(|| T::theirs(stream, case, bias, a_matrix, b_matrix, c_matrix.reborrow()))),
         ];
         let bytes = batches * (m * k + n * k) * size_of::<T>();
         measure(stream, case, [bytes, bytes], &mut calls)?;
@@ -275,7 +308,7 @@ fn compare_4bit(stream: &Stream, case: &Case) -> Result<()> {
             "warpsmith",
             Box::new(|| warpsmith_tensor::matmul_4bit(stream, &epilogue, a_view, &weights, &mut c_view)),
         ),
-        ("cuBLASLt", Box::new(|| bf16::theirs(stream, None, a_matrix, b_matrix, c_matrix.reborrow()))),
+        ("cuBLASLt", Box::new(|| bf16::theirs(stream, case, None, a_matrix, b_matrix, c_matrix.reborrow()))),
     ];
     let of_a = 2 * m * k;
     measure(stream, case, [of_a + n * k / 2 + n * k / 64, of_a + 2 * n * k], &mut calls)

@@ -1,9 +1,11 @@
 //! [`Epilogue`]: what becomes of sums before they are stored.
 
-use warpsmith_core::{DeviceCopy, DeviceSlice};
+use warpsmith_core::{DeviceCopy, DeviceSlice, Result};
 use warpsmith_tensor_kernels::epilogue::Finish;
 
 pub use warpsmith_tensor_kernels::epilogue::Activation;
+
+use crate::error::TensorError;
 
 /// What becomes of the elements of a product before they are rounded: `activation(scale * sum + bias)`.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +25,17 @@ impl<C: DeviceCopy> Default for Epilogue<'_, C> {
 }
 
 impl<C: DeviceCopy> Epilogue<'_, C> {
+    /// Fails for a bias of another length than there are columns.
+    pub(crate) fn check_bias(&self, operation: &'static str, columns: usize) -> Result<()> {
+        match self.bias {
+            Some(bias) if bias.len() != columns => {
+                let what = format!("the bias has {} elements and c {columns} columns", bias.len());
+                Err(TensorError::Shape { operation, what }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn finish(&self) -> Finish {
         Finish { scale: self.scale, activation: self.activation as u32 }
     }

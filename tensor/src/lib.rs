@@ -4,11 +4,12 @@
 //! | --- | --- |
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
+//! | [`matmul_f32()`] | the same in full precision, without tensor cores |
 //! | [`matmul_4bit()`] | the same, of weights of 4 bits |
 //! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
 //!
 //! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, for up to 16 rows
-//! of 16-bit numbers and for weights of 4 bits those from 8.0 on, and the emulated one.
+//! of 16-bit numbers, for weights of 4 bits and for `f32` in full precision those from 8.0 on, and the emulated one.
 //!
 //! On other devices, and for matrices whose rows begin where tensor copies cannot (see [`TensorError`]), they fail before
 //! anything is enqueued: cuBLAS multiplies those.
@@ -39,6 +40,7 @@ mod heads;
 mod matmul;
 mod matrix;
 mod schedule;
+mod simt;
 
 pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
 pub use epilogue::{Activation, Epilogue};
@@ -49,6 +51,7 @@ pub use heads::{Heads, HeadsMut};
 pub use matmul::{Element, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use schedule::Schedule;
+pub use simt::matmul_f32;
 
 use warpsmith_core::GpuImage;
 

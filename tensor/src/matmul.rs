@@ -14,7 +14,7 @@ use warpsmith_tensor_kernels::matmul::{
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
-use crate::matrix::{Matrix, MatrixMut, Stored, check_rows};
+use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
 use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
 use crate::{IMAGE, few_rows};
 
@@ -97,25 +97,8 @@ fn run<T: Element>(
     mut c: MatrixMut<'_, T::Output>,
 ) -> Result<()> {
     let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
-    let of_all = |planes| planes == batches || planes == 1;
-    if (a.rows(), b.rows(), b.columns()) != (m, k, n) || !of_all(a.planes()) || !of_all(b.planes()) {
-        let sides = |name: &str, rows, columns, planes| match planes {
-            1 => format!("{name} is {rows} x {columns}"),
-            _ => format!("{name} is {planes} matrices of {rows} x {columns}"),
-        };
-        let what = [
-            sides("a", a.rows(), k, a.planes()),
-            sides("b", b.rows(), b.columns(), b.planes()),
-            sides("c", m, n, batches),
-        ];
-        return Err(TensorError::Shape { operation: OPERATION, what: what.join(", ") }.into());
-    }
-    if let Some(bias) = epilogue.bias
-        && bias.len() != n
-    {
-        let what = format!("the bias has {} elements and c {n} columns", bias.len());
-        return Err(TensorError::Shape { operation: OPERATION, what }.into());
-    }
+    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_bias(OPERATION, n)?;
     let few_rows = T::FEW_ROWS.filter(|_| schedule.is_none() && few_rows::is_product(&a, &b));
     match few_rows {
         Some(_) => few_rows::check_device(OPERATION, stream.device())?,

@@ -208,3 +208,27 @@ pub(crate) fn check_rows<T: DeviceCopy>(
     }
     Ok(())
 }
+
+/// Fails for matrices that are no product.
+pub(crate) fn check_sides<T: DeviceCopy, C: DeviceCopy>(
+    operation: &'static str,
+    a: &Matrix<'_, T>,
+    b: &Matrix<'_, T>,
+    c: &MatrixMut<'_, C>,
+) -> Result<()> {
+    let of_all = |planes| planes == c.planes() || planes == 1;
+    let sides = (a.rows(), b.rows(), b.columns());
+    if sides == (c.rows(), a.columns(), c.columns()) && of_all(a.planes()) && of_all(b.planes()) {
+        return Ok(());
+    }
+    let sides = |name: &str, rows, columns, planes| match planes {
+        1 => format!("{name} is {rows} x {columns}"),
+        _ => format!("{name} is {planes} matrices of {rows} x {columns}"),
+    };
+    let what = [
+        sides("a", a.rows(), a.columns(), a.planes()),
+        sides("b", b.rows(), b.columns(), b.planes()),
+        sides("c", c.rows(), c.columns(), c.planes()),
+    ];
+    Err(TensorError::Shape { operation, what: what.join(", ") }.into())
+}

@@ -7,6 +7,7 @@
 //! | [`mod@attention`] | attention of heads, forward |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
+//! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
@@ -18,5 +19,6 @@ pub mod epilogue;
 pub mod few_rows;
 pub mod matmul;
 pub mod sequences;
+pub mod simt;
 mod softmax;
 mod tiles;

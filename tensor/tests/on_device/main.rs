@@ -9,5 +9,6 @@ mod matmul;
 mod matmul_on_gpu;
 mod number;
 mod schedules;
+mod simt;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

@@ -100,7 +100,10 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "buckets",
         ],
     ),
-    ("tensor", &["error", "heads", "matrix", "epilogue", "schedule", "few_rows", "matmul", "attention"]),
+    (
+        "tensor",
+        &["error", "heads", "matrix", "epilogue", "schedule", "few_rows", "simt", "matmul", "attention"],
+    ),
     (
         "runtime/libraries",
         &[

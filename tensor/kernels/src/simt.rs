@@ -1,0 +1,260 @@
+//! `C = A * B` of `f32`, without tensor cores: every product and every sum has the precision of `f32`.
+//!
+//! A block has a [`TILE`] x [`TILE`] tile of C, a thread 8 x 8 sums of it in four squares. Successive steps of [`STEP_K`] columns of A
+//! and rows of B alternate between two buffers in shared memory, both with M or N adjacent, so that a thread loads what it
+//! multiplies in accesses of 16 bytes; what the next step needs is on its way to registers meanwhile. Sums are in the order of K.
+//!
+//! Design: that of CUTLASS's SIMT kernels (`cutlass/gemm/threadblock/mma_pipelined.h`).
+
+use core::array::from_fn;
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+use gpu_std::tensor::{KMajor, Major, MnMajor};
+use gpu_std::vectorized::{load, load_or, store};
+
+use crate::epilogue::Finish;
+use crate::matmul::Sizes;
+use crate::tiles::Tiles;
+
+/// Rows and columns of C of a block.
+pub const TILE: u32 = 128;
+/// Columns of A of a step.
+pub const STEP_K: u32 = 8;
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+
+/// From a row of a buffer to the next, so that a warp that stores columns reaches all banks.
+const PITCH: usize = TILE as usize + 4;
+/// Elements of a buffer of an operand.
+const BUFFER: usize = STEP_K as usize * PITCH;
+/// Sums of a thread in a row or a column: two squares of 4.
+const SUMS: usize = 8;
+/// From a thread's first square to its second.
+const HALF: u32 = TILE / 2;
+
+/// From one row of a matrix in memory to the next, and from one matrix to the next, which is 0 for one that is that of all; in
+/// elements.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Strides {
+    /// Of A.
+    pub a: [u64; 2],
+    /// Of B.
+    pub b: [u64; 2],
+    /// Of C.
+    pub c: [u64; 2],
+}
+
+/// `c = activation(scale * a * b + bias)`, for each product of a batch. [`KMajor`] is an A of rows and a B of columns, [`MnMajor`] an A
+/// of columns and a B of rows.
+///
+/// # Safety
+///
+/// The slices have the matrices that `sizes` and `strides` say, `bias` n elements, and `c` overlaps neither `a` nor `b`. The grid
+/// has one dimension and a block for each tile of each product; there are no parts.
+#[kernel(
+    types(A = KMajor, MnMajor; B = KMajor, MnMajor),
+    arch = 80,
+    block(THREADS),
+    launch_bounds(THREADS, 2),
+    no_panic
+)]
+pub unsafe fn matmul_simt<A: Major, B: Major>(
+    a: &[f32],
+    b: &[f32],
+    mut c: DisjointMut<f32>,
+    bias: Option<&[f32]>,
+    sizes: Sizes,
+    strides: Strides,
+    finish: Finish,
+) {
+    let stage = shared_array![f32; 4 * BUFFER];
+    let tile = Tiles::new(&sizes, TILE, TILE, STEP_K).at(thread::block_idx_x());
+    let (first_row, first_column) = (tile.row * TILE, tile.column * TILE);
+    let number = thread::thread_idx_x();
+    let a = Operand::new::<A>(a, strides.a, tile.batch, first_row, (sizes.m, sizes.k));
+    let b = Operand::new::<B>(b, strides.b, tile.batch, first_column, (sizes.n, sizes.k));
+
+    // A warp has 4 x 8 squares: what it loads of a row of a buffer takes one access to all banks.
+    let (warp, lane) = (number / 32, number % 32);
+    let (row, column) = (4 * (warp / 2 * 4 + lane / 8), 4 * (warp % 2 * 8 + lane % 8));
+
+    let mut sums = [[0.0f32; SUMS]; SUMS];
+    // SAFETY: what is fetched is in the matrices. Each thread has places of its own in a buffer, which no thread has read since the
+    // barrier before the last, and reads after a barrier.
+    unsafe {
+        a.put::<A>(stage, number, a.fetch::<A>(number, 0));
+        b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
+        thread::sync_threads();
+        let (mut at, mut current) = (0, 0);
+        loop {
+            let next = at + STEP_K;
+            let is_last = next >= sizes.k;
+            let (mut of_a, mut of_b) = ([0.0; 4], [0.0; 4]);
+            if !is_last {
+                (of_a, of_b) = (a.fetch::<A>(number, next), b.fetch::<B>(number, next));
+            }
+            let rows = stage.add(2 * BUFFER * current + row as usize);
+            let columns = stage.add(2 * BUFFER * current + BUFFER + column as usize);
+            let mut k = 0;
+            while k < STEP_K as usize {
+                let (x, y) = (eight(rows.add(k * PITCH)), eight(columns.add(k * PITCH)));
+                let mut i = 0;
+                while i < SUMS {
+                    let mut j = 0;
+                    while j < SUMS {
+                        sums[i][j] = Math::mul_add(x[i], y[j], sums[i][j]);
+                        j += 1;
+                    }
+                    i += 1;
+                }
+                k += 1;
+            }
+            if is_last {
+                break;
+            }
+            current ^= 1;
+            a.put::<A>(stage.add(2 * BUFFER * current), number, of_a);
+            b.put::<B>(stage.add(2 * BUFFER * current + BUFFER), number, of_b);
+            thread::sync_threads();
+            at = next;
+        }
+    }
+
+    let [pitch, plane] = strides.c;
+    let to = c.as_mut_ptr().wrapping_add((u64::from(tile.batch) * plane) as usize);
+    let is_aligned = to.addr().is_multiple_of(16) && pitch.is_multiple_of(4);
+    let mut half = 0;
+    while half < 2 {
+        let column = first_column + column + half * HALF;
+        let biases: [Option<f32>; 4] = from_fn(|j| {
+            let column = (column as usize + j).min(sizes.n as usize - 1);
+            // SAFETY: the bias has an element for each column.
+            bias.map(|bias| unsafe { *bias.get_unchecked(column) })
+        });
+        let mut i = 0;
+        while i < SUMS {
+            let row = first_row + row + i as u32 % 4 + i as u32 / 4 * HALF;
+            let values: [f32; 4] = from_fn(|j| finish.of(sums[i][half as usize * 4 + j], biases[j]));
+            let place = to.wrapping_add((u64::from(row) * pitch + u64::from(column)) as usize);
+            if row < sizes.m {
+                if is_aligned && column + 4 <= sizes.n {
+                    // SAFETY: C has these four elements, which no other thread writes.
+                    unsafe { store::<f32, 4>(place, values) };
+                } else {
+                    let mut j = 0;
+                    while j < 4 {
+                        if column + (j as u32) < sizes.n {
+                            // SAFETY: as above, one of them.
+                            unsafe { place.add(j).write(values[j]) };
+                        }
+                        j += 1;
+                    }
+                }
+            }
+            i += 1;
+        }
+        half += 1;
+    }
+}
+
+/// A thread's eight rows or columns of a row of a buffer.
+///
+/// # Safety
+///
+/// The first square is at `from`, a multiple of 16 bytes, and nothing writes the buffer meanwhile.
+#[inline(always)]
+unsafe fn eight(from: *const f32) -> [f32; SUMS] {
+    // SAFETY: the caller's promise.
+    let (low, high) = unsafe { (load::<f32, 4>(from), load::<f32, 4>(from.add(HALF as usize))) };
+    from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
+}
+
+/// The rows of A of a tile, or the columns of B.
+#[derive(Clone, Copy)]
+struct Operand {
+    from: *const f32,
+    pitch: u64,
+    /// Rows of A or columns of B from the tile on.
+    side: u32,
+    k: u32,
+    /// Whether four adjacent elements can be loaded at once.
+    is_aligned: bool,
+}
+
+impl Operand {
+    #[inline(always)]
+    fn new<M: Major>(
+        elements: &[f32],
+        [pitch, plane]: [u64; 2],
+        batch: u32,
+        first: u32,
+        (side, k): (u32, u32),
+    ) -> Self {
+        let along = if M::IS_TRANSPOSED { 1 } else { pitch };
+        let from =
+            elements.as_ptr().wrapping_add((u64::from(batch) * plane + u64::from(first) * along) as usize);
+        let is_aligned = from.addr().is_multiple_of(16) && pitch.is_multiple_of(4);
+        Self { from, pitch, side: side - first, k, is_aligned }
+    }
+
+    /// A thread's four adjacent elements of the step at `at`, zeros beyond the matrix.
+    ///
+    /// # Safety
+    ///
+    /// The matrix is there.
+    #[inline(always)]
+    unsafe fn fetch<M: Major>(&self, thread: u32, at: u32) -> [f32; 4] {
+        let (side, k) = place::<M>(thread);
+        let (row, first, rows, columns) = if M::IS_TRANSPOSED {
+            (at + k, side, self.k, self.side)
+        } else {
+            (side, at + k, self.side, self.k)
+        };
+        let from = self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize);
+        let is_whole = self.is_aligned && row < rows && first + 4 <= columns;
+        // SAFETY: all four are there, at a multiple of 16 bytes.
+        let mut four = unsafe { load_or::<f32, 4, true>(from, is_whole, [0.0; 4]) };
+        if !is_whole && row < rows {
+            let mut i = 0;
+            while i < 4 {
+                if first + (i as u32) < columns {
+                    // SAFETY: it is there.
+                    four[i] = unsafe { from.add(i).read() };
+                }
+                i += 1;
+            }
+        }
+        four
+    }
+
+    /// Stores them in a buffer.
+    ///
+    /// # Safety
+    ///
+    /// The buffer has these places, and nothing else uses them meanwhile.
+    #[inline(always)]
+    unsafe fn put<M: Major>(&self, buffer: *mut f32, thread: u32, four: [f32; 4]) {
+        let (side, k) = place::<M>(thread);
+        let at = buffer.wrapping_add(k as usize * PITCH + side as usize);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if M::IS_TRANSPOSED {
+                store::<f32, 4>(at, four);
+            } else {
+                let mut i = 0;
+                while i < 4 {
+                    at.add(i * PITCH).write(four[i]);
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Row or column in the tile, and K in the step, of the first of a thread's four elements.
+#[inline(always)]
+fn place<M: Major>(thread: u32) -> (u32, u32) {
+    if M::IS_TRANSPOSED { (4 * (thread % 32), thread / 32) } else { (thread / 2, 4 * (thread % 2)) }
+}

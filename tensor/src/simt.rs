@@ -1,0 +1,117 @@
+//! [`matmul_f32()`]: products of `f32` in full precision.
+
+use gpu_std::tensor::{KMajor, MnMajor};
+use gpu_std::{Kernel, param};
+use warpsmith_core::{Launch, Result, Stream};
+use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::matmul::Sizes;
+use warpsmith_tensor_kernels::simt::{STEP_K, Strides, THREADS, TILE, matmul_simt};
+
+use crate::IMAGE;
+use crate::epilogue::Epilogue;
+use crate::error::TensorError;
+use crate::few_rows::check_device;
+use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
+
+const OPERATION: &str = "matmul_f32";
+/// Most tiles of a launch.
+const MOST_TILES: u64 = i32::MAX as u64;
+
+/// `c = activation(scale * a * b + bias)` of `f32`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a
+/// batch; a single `a` or `b` is that of all. Products and sums have the precision of `f32`, without tensor cores: the error is
+/// at most k * 2^-24 of the sum of the absolute products. Sums are in the order of k. `a` and `b` may be transposed, and matrices
+/// begin anywhere, with any distance from row to row; multiples of 16 bytes are faster. With k = 0 the sums are zero.
+///
+/// # Errors
+/// [`TensorError::Shape`]; [`TensorError::Device`] on a device of a compute capability below 8.0; whatever the runtime reports.
+///
+/// ```
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, matmul_f32};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let b = DeviceBuffer::from_host(&stream, &[1.0, 0.5, 0.25])?;
+/// let mut c = DeviceBuffer::zeros(&stream, 2)?;
+/// matmul_f32(&stream, &Epilogue::default(), a.as_2d(3, 2)?, b.as_2d(1, 3)?, c.as_2d_mut(1, 2)?)?;
+/// assert_eq!(c.to_host()?, [2.75, 8.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn matmul_f32<'a, 'b, 'c>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, f32>,
+    a: impl Into<Matrix<'a, f32>>,
+    b: impl Into<Matrix<'b, f32>>,
+    c: impl Into<MatrixMut<'c, f32>>,
+) -> Result<()> {
+    let (a, b, c) = (a.into(), b.into(), c.into());
+    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_bias(OPERATION, c.columns())?;
+    check_device(OPERATION, stream.device())?;
+    let tiles = (c.rows() as u64).div_ceil(TILE.into())
+        * (c.columns() as u64).div_ceil(TILE.into())
+        * c.planes() as u64;
+    if tiles == 0 {
+        return Ok(());
+    }
+    if tiles > MOST_TILES {
+        let what = format!("c has {tiles} tiles of {TILE} x {TILE}, more than {MOST_TILES}");
+        return Err(TensorError::Shape { operation: OPERATION, what }.into());
+    }
+    let product = Product { stream, epilogue, a, b, c, tiles: tiles as u32 };
+    match (product.a.is_transposed, product.b.is_transposed) {
+        (false, true) => product.launch::<matmul_simt<KMajor, KMajor>>(),
+        (false, false) => product.launch::<matmul_simt<KMajor, MnMajor>>(),
+        (true, true) => product.launch::<matmul_simt<MnMajor, KMajor>>(),
+        (true, false) => product.launch::<matmul_simt<MnMajor, MnMajor>>(),
+    }
+}
+
+/// A product that was checked.
+struct Product<'a, 'c> {
+    stream: &'a Stream,
+    epilogue: &'a Epilogue<'a, f32>,
+    a: Matrix<'a, f32>,
+    b: Matrix<'a, f32>,
+    c: MatrixMut<'c, f32>,
+    tiles: u32,
+}
+
+type Params = (
+    param::Slice<f32>,
+    param::Slice<f32>,
+    param::SliceMut<f32>,
+    param::Optional<param::Slice<f32>>,
+    param::Value<Sizes>,
+    param::Value<Strides>,
+    param::Value<Finish>,
+);
+
+impl Product<'_, '_> {
+    fn launch<K: Kernel<Params = Params>>(self) -> Result<()> {
+        let Self { stream, epilogue, a, b, c, tiles } = self;
+        let strides = |stored: Stored| {
+            let plane = if stored.planes == 1 { 0 } else { stored.plane };
+            [stored.pitch as u64, plane as u64]
+        };
+        let sizes = Sizes {
+            m: c.rows() as u32,
+            n: c.columns() as u32,
+            k: a.columns() as u32,
+            batches: c.planes() as u32,
+            a_planes: a.planes() as u32,
+            b_planes: b.planes() as u32,
+            splits: 1,
+            split_stages: (a.columns() as u32).div_ceil(STEP_K),
+        };
+        let strides = Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored) };
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let arguments =
+            (a.elements, b.elements, c.elements, epilogue.bias, sizes, strides, epilogue.finish());
+        // SAFETY: sizes and strides are those of the matrices, whose sides the views check to be below 2^31, in the layouts of the
+        // instance; c is borrowed exclusively, the bias has n elements, and there is a block for each tile.
+        unsafe { kernel.launch_unsafe(stream, Launch::grid_block(tiles, THREADS), arguments) }
+    }
+}
