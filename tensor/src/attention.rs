@@ -160,8 +160,10 @@ fn run<T: HeadElement>(
         return Ok(());
     }
     check_alignment("q", q)?;
-    check_alignment("k", k)?;
-    check_alignment("v", v)?;
+    if k.extents.rows > 0 {
+        check_alignment("k", k)?;
+        check_alignment("v", v)?;
+    }
     check_alignment("out", Heads { elements: out.elements.as_slice(), extents: out.extents })?;
     T::launch(Call { stream, options, scale, q, k, v, out, sums })
 }
@@ -173,13 +175,18 @@ fn check_sizes(options: &Attention<'_>, [q, k, v, out]: [&Extents; 4], sums: Opt
     };
     let all_rows = q.planes as u128 * q.heads as u128 * q.rows as u128;
     let what = if sizes(out) != sizes(q) {
-        format!("{}, and {}", named("q", q), named("out", out))
+        format!("{}, and {}: they have the same sides", named("q", q), named("out", out))
     } else if sizes(v) != sizes(k) {
-        format!("{}, and {}", named("k", k), named("v", v))
-    } else if (k.planes, k.dim) != (q.planes, q.dim) || k.heads == 0 || !q.heads.is_multiple_of(k.heads) {
-        format!("{}, and {}", named("q", q), named("k", k))
+        format!("{}, and {}: they have the same sides", named("k", k), named("v", v))
+    } else if (k.planes, k.dim) != (q.planes, q.dim) || !q.heads.is_multiple_of(k.heads) {
+        // Of zero, zero alone is a multiple.
+        format!(
+            "{}, and {}: both have as many sequences of as many elements a row, and q a multiple of k's heads",
+            named("q", q),
+            named("k", k)
+        )
     } else if ![64, 128, 256].contains(&q.dim) {
-        format!("a row has {} elements", q.dim)
+        format!("a row has {} elements: it has 64, 128 or 256", q.dim)
     } else if let Some(most) = [q, k].map(|of| of.rows.max(of.heads).max(of.planes)).into_iter().max()
         && most >= MOST_ROWS
     {

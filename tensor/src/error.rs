@@ -18,10 +18,7 @@ pub enum TensorError {
     },
 
     /// The heads of attention do not fit.
-    #[error(
-        "{operation}: {what}; q and out have as many rows, heads and sequences, k and v have, with a number of heads that \
-         divides that of q, and all have 64, 128 or 256 elements a row"
-    )]
+    #[error("{operation}: {what}")]
     Heads {
         /// The operation.
         operation: &'static str,
@@ -41,7 +38,8 @@ pub enum TensorError {
     /// The rows of a matrix or of heads begin where the kernel cannot read them.
     #[error(
         "{operation}: the rows of {matrix} begin every {bytes} bytes from {address:#x}; the kernel needs multiples of 16 of \
-         both: pad the rows (cuBLAS multiplies matrices without)"
+         both: pad the rows{}",
+        or_library(.operation)
     )]
     Alignment {
         /// The operation.
@@ -56,8 +54,9 @@ pub enum TensorError {
 
     /// The type is not multiplied in this layout.
     #[error(
-        "{operation}: tensor cores multiply {element} of which the rows of a and the columns of b are adjacent in memory, and \
-         those of {matrix} are not: transpose it, or let cuBLAS multiply"
+        "{operation}: kernels multiply {element} of which the rows of a and the columns of b are adjacent in memory, and those \
+         of {matrix} are not: transpose it{}",
+        or_library(.operation)
     )]
     Layout {
         /// The operation.
@@ -79,9 +78,10 @@ pub enum TensorError {
 
     /// The device has other tensor cores.
     #[error(
-        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed} (cuBLAS multiplies matrices)",
+        "{operation}: {device} has compute capability {}.{}, and this kernel is for {needed}{}",
         capability.0,
-        capability.1
+        capability.1,
+        or_library(.operation)
     )]
     Device {
         /// The operation.
@@ -100,6 +100,15 @@ impl TensorError {
     pub(crate) fn device(operation: &'static str, device: &Device, needed: &'static str) -> Error {
         let capability = device.properties().capability;
         Self::Device { operation, device: device.id().to_string(), capability, needed }.into()
+    }
+}
+
+/// The remedy that products have beside others.
+fn or_library(operation: &str) -> &'static str {
+    if operation == "matmul" {
+        ", or have cuBLAS multiply: `warpsmith::ops` does, with the feature `blas`"
+    } else {
+        ""
     }
 }
 

@@ -48,7 +48,7 @@ pub struct Weights4<'a, T: DeviceCopy> {
     pub codes: DeviceSlice<'a, u8>,
     /// A scale for each group: n columns of k / 128.
     pub scales: DeviceSlice<'a, T>,
-    /// A zero for each group, 0 to 15 (the lower four bits of it count); 8 for all by default.
+    /// A zero for each group, 0 to 127 (the lower seven bits of it count); 8 for all by default.
     pub zeros: Option<DeviceSlice<'a, u8>>,
 }
 

@@ -34,9 +34,18 @@ const DEVICE_LIBRARY: &[&str] = &[
 /// Those of the facade, of kernels in tests, and of kernels that use crates from the registry.
 const OPERATIONS: &[&str] =
     &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
-/// Those of tensor cores whose products read registers.
-const FROM_REGISTERS: &[&str] =
-    &["test", "--package", "warpsmith-tensor", "--test", "on_device", "--", "attention::", "few_rows::"];
+/// Attention, and products whose operands are in registers.
+const FROM_REGISTERS: &[&str] = &[
+    "test",
+    "--package",
+    "warpsmith-tensor",
+    "--test",
+    "on_device",
+    "--",
+    "attention::",
+    "few_rows::",
+    "simt::",
+];
 /// Those by which ranks read each other's memory.
 const PEERS: &[&str] =
     &["test", "--package", "warpsmith-collective", "--test", "ranks", "--", "peer::", "peer_exchange::"];

@@ -66,7 +66,11 @@ fn nothing_touches_accumulators_in_flight() {
     let (image, text) = (tensor_image(), ptx(tensor_image(), "sm_90a"));
     let mut code = text.lines().filter_map(|line| line.split("//").next());
     assert!(!code.any(|line| line.contains(".local") || line.contains("call")), "memory or calls");
-    for kernel in image.kernels.iter().filter(|kernel| kernel.symbol.starts_with("matmul")) {
+    let on_tensor_cores =
+        |symbol: &str| symbol.starts_with("matmul") && function(&text, symbol).contains("wgmma");
+    let kernels = || image.kernels.iter().filter(|kernel| on_tensor_cores(&kernel.symbol));
+    assert!(kernels().count() >= 20, "{} kernels", kernels().count());
+    for kernel in kernels() {
         let needs = &kernel.resources[0];
         assert_eq!((needs.registers, needs.spill_bytes, needs.stack_bytes), (168, 0, 0), "{}", kernel.symbol);
         let body = function(&text, &kernel.symbol);

@@ -11,8 +11,9 @@
 //! | [`mma`](mod@mma) | products by one warp, of compute capability 8.0 too |
 //! | [`warp_group`] | 128 threads: their registers, their barrier |
 //!
-//! A kernel that uses them says `arch = "90a"` and the size of its block, `block(384)`. It may not call anything that is
-//! not inlined, nor panic: one such call anywhere makes every `wgmma` wait for the one before, and the builder fails then.
+//! But for [`mma`](mod@mma), for which `arch = 80` is enough, a kernel that uses them says `arch = "90a"` and the size of its
+//! block, `block(384)`. It may not call anything that is not inlined, nor panic: one such call anywhere makes every `wgmma` wait
+//! for the one before, and the builder fails then.
 //!
 //! On the emulated device a copy arrives when its barrier is waited for, and no earlier: until then its destination is
 //! poison. The products of a batch are computed when it is waited for; an accumulator has at most 64 under way.

@@ -62,7 +62,7 @@ pub struct FewRows {
 ///
 /// # Safety
 ///
-/// - The slices have the matrices that `sizes` says, with m, n and k at least 1. Rows of A and columns of B begin at multiples of
+/// - The slices have the matrices that `sizes` says, with m and n at least 1. Rows of A and columns of B begin at multiples of
 ///   16 bytes.
 /// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
 /// - The grid has one dimension and covers columns, rows and matrices.
@@ -186,9 +186,8 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
 
     #[inline(always)]
     unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded {
-        // SAFETY: the column lies there.
-        let column = unsafe { self.from.add((u64::from(column) * self.pitch) as usize) };
-        // SAFETY: as above, and it begins at a multiple of 16 bytes.
+        let column = self.from.wrapping_add((u64::from(column) * self.pitch) as usize);
+        // SAFETY: the column lies there, and begins at a multiple of 16 bytes.
         from_fn(|chunk| unsafe {
             eight::<T, false>(column, at + <Self as Columns<T>>::at(chunk, quarter), self.k)
         })
@@ -306,7 +305,8 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
 
     #[inline(always)]
     fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4] {
-        let zero = (T::UNIT | u32::from(loaded.zero)) * 0x1_0001;
+        // The mantissa of `bf16` has seven bits.
+        let zero = (T::UNIT | u32::from(loaded.zero & 0x7f)) * 0x1_0001;
         // Codes i and i + 4.
         from_fn(|i| T::subtract(((loaded.codes[chunk] >> (4 * i)) & 0xf_000f) | (T::UNIT * 0x1_0001), zero))
     }

@@ -108,7 +108,7 @@ impl<T: Number<Output = T> + Element4> Coded<T> {
         let mut random = fastrand::Rng::with_seed(7);
         let codes: Vec<u8> = (0..n * k).map(|_| random.u8(..16)).collect();
         let scales: Vec<T> = (0..n * k / 128).map(|_| T::of(2f32.powi(random.i32(-2..=1)))).collect();
-        let zeros: Vec<u8> = (0..n * k / 128).map(|_| if has_zeros { random.u8(..16) } else { 8 }).collect();
+        let zeros: Vec<u8> = (0..n * k / 128).map(|_| if has_zeros { random.u8(..20) } else { 8 }).collect();
         let number = |i: usize| scales[i / 128].value() * (f64::from(codes[i]) - f64::from(zeros[i / 128]));
         let numbers = (0..n * k).map(number).collect();
         let packed: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
