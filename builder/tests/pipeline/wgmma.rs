@@ -67,7 +67,7 @@ fn nothing_touches_accumulators_in_flight() {
     let mut code = text.lines().filter_map(|line| line.split("//").next());
     assert!(!code.any(|line| line.contains(".local") || line.contains("call")), "memory or calls");
     let on_tensor_cores =
-        |symbol: &str| symbol.starts_with("matmul") && function(&text, symbol).contains("wgmma");
+        |symbol: &str| symbol.starts_with("matmul") && function(&text, symbol).contains("wgmma.mma_async");
     let kernels = || image.kernels.iter().filter(|kernel| on_tensor_cores(&kernel.symbol));
     assert!(kernels().count() >= 20, "{} kernels", kernels().count());
     for kernel in kernels() {
