@@ -80,6 +80,8 @@ struct Queue {
     /// The operations so far.
     count: u64,
     known: Known,
+    /// What operations end with from now on.
+    failure: Option<Failure>,
 }
 
 /// How far the operations have come.
@@ -243,7 +245,15 @@ impl Rank {
                 let Batch { calls, work, .. } = batch;
                 let number = number.unwrap_or_default();
                 let outstanding = Outstanding { calls, hashes, number, before, behind, started: false, work };
-                locked(&self.queue).outstanding.push_back(outstanding);
+                let mut queue = locked(&self.queue);
+                match queue.failure.clone() {
+                    None => queue.outstanding.push_back(outstanding),
+                    // Nothing watches the communicator any more.
+                    Some(failure) => {
+                        drop(queue);
+                        self.end_failed(outstanding, &failure);
+                    }
+                }
                 Ok(())
             }
             Ok(None) => {
@@ -384,19 +394,24 @@ impl Rank {
         self.host.word(ABORT).store(1, Ordering::Release);
     }
 
-    /// Ends the works of all operations with the communicator's failure. Returns the event behind the last.
+    /// Ends the works of all operations with the communicator's failure, and of those to come. Returns the event behind the last.
     pub fn fail_all(&self, failure: &Failure) -> Option<Event> {
-        let failed = std::mem::take(&mut locked(&self.queue).outstanding);
-        let mut last = None;
-        for failed in failed {
-            let operation = failed.calls[0].fingerprint.clone();
-            let error = self.mesh.error(Some(operation), failure.clone());
-            self.ended_all(&failed.calls, failed.number, Some(error.failure.to_string()));
-            self.mesh.dump();
-            failed.work.end(Err(error));
-            last = Some(failed.behind);
-        }
-        last
+        let failed = {
+            let mut queue = locked(&self.queue);
+            queue.failure.get_or_insert_with(|| failure.clone());
+            std::mem::take(&mut queue.outstanding)
+        };
+        failed.into_iter().fold(None, |_, failed| Some(self.end_failed(failed, failure)))
+    }
+
+    /// Ends an operation's work with the communicator's failure. Returns the event behind it.
+    fn end_failed(&self, failed: Outstanding, failure: &Failure) -> Event {
+        let operation = failed.calls[0].fingerprint.clone();
+        let error = self.mesh.error(Some(operation), failure.clone());
+        self.ended_all(&failed.calls, failed.number, Some(error.failure.to_string()));
+        self.mesh.dump();
+        failed.work.end(Err(error));
+        failed.behind
     }
 
     /// Whether graphs have operations of the communicator.

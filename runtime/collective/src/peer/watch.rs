@@ -28,12 +28,9 @@ pub(super) fn run(rank: &Rank) {
     let _ended = Ended(rank);
     if let Err(failure) = watch(rank) {
         rank.abort();
-        let last = rank.fail_all(&failure);
-        if let Some(last) = last {
+        if let Some(last) = rank.fail_all(&failure) {
             rank.drain(&last, END_TIME);
         }
-        // Those that were enqueued meanwhile.
-        rank.fail_all(&failure);
     }
 }
 
