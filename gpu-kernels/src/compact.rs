@@ -1,8 +1,8 @@
 //! Compaction: elements that are selected, one after the other in their order, and how many there are.
 //!
 //! One launch each that reads every element once and writes what is selected, by [`gpu_std::look_back`]; blocks have a
-//! multiple of 32 threads, 256 at most. A block brings its selected elements together in shared memory, while the others
-//! tell it where they go, and writes them as neighbours.
+//! multiple of 32 threads, 256 at most. A block brings its selected elements together in shared memory and writes them as
+//! neighbours, while it brings those of its next tile together and the other blocks tell it where they go.
 //!
 //! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not depend on
 //! the grid.
@@ -10,7 +10,7 @@
 use gpu_std::look_back::LookBack;
 use gpu_std::prelude::*;
 use gpu_std::scan::{tile_len, tiles};
-use gpu_std::vectorized::each;
+use gpu_std::vectorized::{each, opaque_u32};
 
 use crate::access::access;
 use crate::queue::queue;
@@ -80,138 +80,221 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     targets: Targets<T>,
 ) {
     let threads = block::threads();
-    let tile_len = tile_len(threads as usize, ITEMS, N);
-    let stage: *mut T = shared_array![u128; STAGE_BYTES / 16].cast();
-    let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
-    let tiles = tiles(len, head, tile_len);
+    let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
+    // Those of a tile that is written, and of the next one.
+    let stages: *mut T = shared_array![u128; 2 * (STAGE_BYTES / 16)].cast();
+    let head = (x.addr() % (N * size_of::<T>()) / size_of::<T>()) as u32;
+    let tiles = tiles(len, head as usize, tile_len as usize);
     // SAFETY: by this function's contract.
     let mut queue = unsafe { queue(workspace, tiles) };
     // SAFETY: as above.
     let look_back = unsafe { LookBack::<u64>::new(&queue) };
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
-    let of_thread = ((own / 32 * ITEMS as u32 * 32 + lane) as usize) * N;
+    let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
+    // Places are counted from `head` elements before the first. Those of a tile that are of the array, from its begin:
+    let bounds = |tile: u32| {
+        let start = tile as usize * tile_len as usize;
+        let left = head as usize + len - start;
+        (if tile == 0 { head } else { 0 }, if left < tile_len as usize { left as u32 } else { tile_len })
+    };
 
-    while let Some(tile) = queue.next() {
-        // Places are counted from `head` elements before the first.
-        let (tile_start, start) = (tile * tile_len, tile * tile_len + of_thread);
-        let is_whole = tile_start >= head && tile_start + tile_len <= head + len;
-        // The array's elements of this tile.
-        let first = tile_start.saturating_sub(head);
-        let end = if tile_start + tile_len - head < len { tile_start + tile_len - head } else { len };
-        let elements = (end - first) as u32;
-        // SAFETY: `x` is valid for elements of this tile.
-        let any = unsafe { x.add(first).read() };
-        let mut rows = [[any; N]; ITEMS];
-        // Bit i for element i of a vector: whether it is selected.
-        let mut chosen = [0_u32; ITEMS];
-        if is_whole {
+    // Where a tile begins, which may be before the array.
+    let first_place = |tile: u32| (tile as usize * tile_len as usize).wrapping_sub(head as usize);
+
+    let keeps_others = !targets.rejected.is_null();
+    // A tile that is staged, and not written.
+    let mut waiting: Option<Staged<ITEMS>> = None;
+    let mut next_stage = 0;
+    loop {
+        // There is no memory for 2^32 tiles.
+        let next = queue.next().map(|tile| tile as u32);
+        let (low, high) = bounds(next.unwrap_or(0));
+        let is_whole = (low, high) == (0, tile_len);
+        // The thread's first element of the tile; that of the first tile may be before the array.
+        let start = first_place(next.unwrap_or(0)).wrapping_add(of_thread as usize);
+        // SAFETY: the array has an element.
+        let mut rows = [[unsafe { x.read() }; N]; ITEMS];
+        if next.is_some() && is_whole {
             each::<ITEMS>(|row| {
                 // SAFETY: the whole tile lies within the array, which is aligned `head` elements before its first.
-                rows[row] = unsafe { load(x.add(start + row * row_len - head)) };
+                rows[row] = unsafe { load(x.add(start + row * row_len)) };
             });
+        }
+        if own < 32
+            && let Some(Staged { tile, count, .. }) = waiting
+        {
+            look_back.close(tile as usize, u64::from(count), |a, b| a + b);
+        }
+
+        let mut staged = None;
+        if let Some(tile) = next {
+            // Bit i for element i of a vector: whether it is selected.
+            let mut chosen = [0_u32; ITEMS];
             each::<ITEMS>(|row| {
-                // SAFETY: as above.
-                chosen[row] = unsafe { select.vector(start + row * row_len - head, rows[row]) };
+                let in_row = row * row_len;
+                if is_whole {
+                    // SAFETY: the whole tile lies within the array.
+                    chosen[row] = unsafe { select.vector(start + in_row, rows[row]) };
+                } else {
+                    each::<N>(|i| {
+                        let (place, index) =
+                            (of_thread + (in_row + i) as u32, start.wrapping_add(in_row + i));
+                        if place >= low && place < high {
+                            // SAFETY: just checked.
+                            let item = unsafe { x.add(index).read() };
+                            rows[row][i] = item;
+                            // SAFETY: just checked.
+                            chosen[row] |= u32::from(unsafe { select.element(index, item) }) << i;
+                        }
+                    });
+                }
             });
-        } else {
+            let (befores, count) = ranks(&chosen, lane);
+            if own < 32 {
+                look_back.publish(tile as usize, u64::from(count));
+            }
+            // Selected elements first, the others after them, if they are requested. The tile before the last was written: a
+            // barrier of the ranks is behind it.
+            let stage = stages.wrapping_byte_add(next_stage);
+            // Both at once where elements are narrow: their vectors stay packed in registers then.
+            let together = const { size_of::<T>() < 4 };
             each::<ITEMS>(|row| {
+                // Of the tile's elements: those of other vectors wrap.
+                let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
+                let mut rank = befores[row];
                 each::<N>(|i| {
-                    let place = start + row * row_len + i;
-                    if place >= head && place - head < len {
-                        // SAFETY: just checked.
-                        let item = unsafe { x.add(place - head).read() };
-                        rows[row][i] = item;
-                        // SAFETY: just checked.
-                        chosen[row] |= u32::from(unsafe { select.element(place - head, item) }) << i;
+                    let is_chosen = chosen[row] >> i & 1 == 1;
+                    let in_tile = place.wrapping_add(i as u32);
+                    if is_chosen || (together && keeps_others && in_tile < high - low) {
+                        let slot = if is_chosen { rank } else { count + in_tile - rank };
+                        // SAFETY: selected elements have the ranks below `count`, the others those from there on, of
+                        // which a tile has no more than elements; each is of one thread.
+                        unsafe { stage.add(slot as usize).write(rows[row][i]) };
                     }
+                    rank += u32::from(is_chosen);
                 });
             });
+            if keeps_others && !together {
+                each::<ITEMS>(|row| {
+                    let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
+                    // The compiler would keep what the loop above knows of each element.
+                    let (mut rank, chosen) = (befores[row], opaque_u32(chosen[row]));
+                    each::<N>(|i| {
+                        let is_chosen = chosen >> i & 1 == 1;
+                        let in_tile = place.wrapping_add(i as u32);
+                        if !is_chosen && in_tile < high - low {
+                            // SAFETY: as above.
+                            unsafe { stage.add((count + in_tile - rank) as usize).write(rows[row][i]) };
+                        }
+                        rank += u32::from(is_chosen);
+                    });
+                });
+            }
+            let mut rows = befores;
+            each::<ITEMS>(|row| rows[row] = befores[row] << 16 | chosen[row]);
+            staged = Some(Staged { tile, count, rows, stage: next_stage });
+            next_stage = STAGE_BYTES - next_stage;
         }
 
-        let mut sums = [0_u32; ITEMS];
-        each::<ITEMS>(|row| sums[row] = chosen[row].count_ones());
-        each::<5>(|step| {
-            let distance = 1 << step;
-            each::<ITEMS>(|row| {
-                let below = warp::shuffle_up(warp::FULL_MASK, sums[row], distance);
-                sums[row] += if lane >= distance { below } else { 0 };
-            });
-        });
-        let mut of_warp = 0;
-        let mut befores = [0_u32; ITEMS];
-        each::<ITEMS>(|row| {
-            befores[row] = of_warp + sums[row] - chosen[row].count_ones();
-            of_warp += warp::shuffle(warp::FULL_MASK, sums[row], 31);
-        });
-        let (warps_below, count) = block::scan_warps(of_warp, |a, b| a + b);
-        let warps_below = warps_below.unwrap_or(0);
-
-        // Selected elements first, the others after them, if they are requested.
-        let keeps_others = !targets.rejected.is_null();
-        each::<ITEMS>(|row| {
-            // Of the tile's elements: those of other vectors wrap.
-            let place = (start + row * row_len).wrapping_sub(head + first) as u32;
-            let mut rank = warps_below + befores[row];
-            each::<N>(|i| {
-                let is_chosen = chosen[row] >> i & 1 == 1;
-                let in_tile = place.wrapping_add(i as u32);
-                if is_chosen || (keeps_others && in_tile < elements) {
-                    let slot = if is_chosen { rank } else { count + in_tile - rank };
-                    // SAFETY: selected elements have the ranks below `count`, the others those from there on, of
-                    // which a tile has no more than elements; each is of one thread.
-                    unsafe { stage.add(slot as usize).write(rows[row][i]) };
-                }
-                rank += u32::from(is_chosen);
-            });
-        });
-
-        // Its barriers let all threads read what all have staged.
-        let before = look_back.prefix_of_block(tile, u64::from(count), |a, b| a + b).unwrap_or(0) as usize;
-        queue.prefetch();
-        let staged = if keeps_others { elements } else { count };
-        let mut own_slot = own;
-        while own_slot < staged {
-            // Several at a time, so that they wait for shared memory together.
-            let mut items = [any; AHEAD];
-            each::<AHEAD>(|i| {
-                let slot = own_slot + i as u32 * threads;
-                if slot < staged {
-                    // SAFETY: the slot was written.
-                    items[i] = unsafe { stage.add(slot as usize).read() };
-                }
-            });
-            each::<AHEAD>(|i| {
-                let slot = own_slot + i as u32 * threads;
-                // SAFETY: the numbers of selected and of other elements before this tile are those of this tile's places in
-                // the outputs, of which each is of one block.
-                unsafe {
-                    if slot < count {
-                        targets.selected.add(before + slot as usize).write(items[i]);
-                    } else if slot < staged {
-                        targets.rejected.add(first - before + (slot - count) as usize).write(items[i]);
-                    }
-                }
-            });
-            own_slot += AHEAD as u32 * threads;
-        }
-        if !targets.places.is_null() {
-            each::<ITEMS>(|row| {
-                let mut rank = before + (warps_below + befores[row]) as usize;
-                each::<N>(|i| {
-                    if chosen[row] >> i & 1 == 1 {
-                        // SAFETY: as above.
-                        unsafe { targets.places.add(rank).write((start + row * row_len + i - head) as u32) };
-                        rank += 1;
+        if let Some(Staged { tile, count, rows, stage }) = waiting {
+            let (low, high) = bounds(tile);
+            let first = first_place(tile).wrapping_add(low as usize);
+            let stage = stages.wrapping_byte_add(stage);
+            // Barriers since they were staged let all threads read them.
+            let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
+            let before = prefix.unwrap_or(0) as usize;
+            if next.is_some() {
+                queue.prefetch();
+            }
+            let staged = if keeps_others { high - low } else { count };
+            let mut own_slot = own;
+            while own_slot < staged {
+                // Several at a time, so that they wait for shared memory together.
+                // SAFETY: the array has an element.
+                let mut items = [unsafe { x.read() }; AHEAD];
+                each::<AHEAD>(|i| {
+                    let slot = own_slot + i as u32 * threads;
+                    if slot < staged {
+                        // SAFETY: the slot was written.
+                        items[i] = unsafe { stage.add(slot as usize).read() };
                     }
                 });
-            });
+                each::<AHEAD>(|i| {
+                    let slot = own_slot + i as u32 * threads;
+                    // SAFETY: the numbers of selected and of other elements before this tile are those of this tile's places
+                    // in the outputs, of which each is of one block.
+                    unsafe {
+                        if slot < count {
+                            targets.selected.add(before + slot as usize).write(items[i]);
+                        } else if slot < staged {
+                            targets.rejected.add(first - before + (slot - count) as usize).write(items[i]);
+                        }
+                    }
+                });
+                own_slot += AHEAD as u32 * threads;
+            }
+            if !targets.places.is_null() {
+                each::<ITEMS>(|row| {
+                    let place = first_place(tile).wrapping_add(of_thread as usize + row * row_len);
+                    let mut rank = before + (rows[row] >> 16) as usize;
+                    each::<N>(|i| {
+                        if rows[row] >> i & 1 == 1 {
+                            // SAFETY: as above.
+                            unsafe { targets.places.add(rank).write(place.wrapping_add(i) as u32) };
+                            rank += 1;
+                        }
+                    });
+                });
+            }
+            if tile as usize + 1 == tiles && own == 0 {
+                // SAFETY: one thread of one block gets here, and `count` is valid.
+                unsafe { targets.count.write(before as u64 + u64::from(count)) };
+            }
         }
-        if tile + 1 == tiles && own == 0 {
-            // SAFETY: one thread of one block gets here, and `count` is valid.
-            unsafe { targets.count.write(before as u64 + u64::from(count)) };
+        waiting = staged;
+        if waiting.is_none() {
+            return;
         }
     }
+}
+
+/// A tile whose elements are brought together, as a thread knows it.
+#[derive(Clone, Copy)]
+struct Staged<const ITEMS: usize> {
+    tile: u32,
+    /// Selected elements.
+    count: u32,
+    /// Of each row of the thread: how many selected elements are before it, in the upper 16 bits, and which of it are, in the
+    /// lower. No tile has 2^16 elements, and no vector more than 16.
+    rows: [u32; ITEMS],
+    /// Where they are staged, in bytes.
+    stage: usize,
+}
+
+/// How many selected elements of the tile are before those of each row of the thread, and how many there are.
+#[inline(always)]
+#[track_caller]
+fn ranks<const ITEMS: usize>(chosen: &[u32; ITEMS], lane: u32) -> ([u32; ITEMS], u32) {
+    let mut sums = [0_u32; ITEMS];
+    each::<ITEMS>(|row| sums[row] = chosen[row].count_ones());
+    each::<5>(|step| {
+        let distance = 1 << step;
+        each::<ITEMS>(|row| {
+            let below = warp::shuffle_up(warp::FULL_MASK, sums[row], distance);
+            sums[row] += if lane >= distance { below } else { 0 };
+        });
+    });
+    let mut of_warp = 0;
+    let mut befores = [0_u32; ITEMS];
+    each::<ITEMS>(|row| {
+        befores[row] = of_warp + sums[row] - chosen[row].count_ones();
+        of_warp += warp::shuffle(warp::FULL_MASK, sums[row], 31);
+    });
+    let (warps_below, count) = block::scan_warps(of_warp, |a, b| a + b);
+    let warps_below = warps_below.unwrap_or(0);
+    each::<ITEMS>(|row| befores[row] += warps_below);
+    (befores, count)
 }
 
 /// Selects by flags, of which every byte but 0 selects.
@@ -316,7 +399,7 @@ unsafe impl<T: Bits, const N: usize> Select<T, N> for First<T> {
 #[kernel(
     types(T = u8, u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(256, 2),
+    launch_bounds(256, 3),
     bytes = x.bytes() + flags.bytes()
 )]
 pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
@@ -349,7 +432,7 @@ pub unsafe fn compact_flagged<T: Scalar, const ITEMS: usize, const VECTOR: usize
 #[kernel(
     types(T = u16, u32, u64),
     consts(ITEMS = 4; VECTOR = 16),
-    launch_bounds(256, 2),
+    launch_bounds(256, 3),
     bytes = x.bytes()
 )]
 #[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]

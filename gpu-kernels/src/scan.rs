@@ -115,7 +115,7 @@ macro_rules! kernels {
         #[kernel(
             types(T = $($t),*),
             consts(ITEMS = 4; VECTOR = 16),
-            launch_bounds(256, 3),
+            launch_bounds(256, 4),
             bytes = x.bytes() + out.bytes()
         )]
         pub unsafe fn $name<T: $bound, const ITEMS: usize, const VECTOR: usize>(

@@ -13,7 +13,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::look_back::TileQueue;
 use gpu_std::prelude::*;
 use gpu_std::radix;
-use gpu_std::vectorized::{each, opaque};
+use gpu_std::vectorized::{each, opaque, opaque_u32};
 
 use crate::queue::queue;
 use crate::twist::{Bits, Twist};
@@ -25,14 +25,32 @@ pub const DIGIT_BITS: u32 = 8;
 /// Threads of a block of every kernel here but [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Bytes of the keys or of the values of a tile in one thread.
-const ITEM_BYTES: usize = 72;
-/// The most digits of a key.
-const MOST_PLACES: usize = 8;
+/// Pairs of a tile in one thread, of keys and values of which the larger have `bytes`, 4 or 8: as many as leave room for three
+/// blocks of keys on a multiprocessor, or two of pairs.
+const fn items(bytes: usize) -> usize {
+    if bytes == 4 { 15 } else { 8 }
+}
+/// Bytes of the keys or of the values of a tile in one thread, at most.
+const ITEM_BYTES: usize = 8 * items(8);
+
+macro_rules! by_size {
+    ($bytes:expr, $size:ident => $body:expr) => {
+        match const { $bytes } {
+            4 => {
+                const $size: usize = 4;
+                $body
+            }
+            _ => {
+                const $size: usize = 8;
+                $body
+            }
+        }
+    };
+}
 
 /// Pairs of a tile, of keys and values of which the larger have `bytes`, 4 or 8.
 pub const fn tile_len(bytes: usize) -> usize {
-    THREADS * ITEM_BYTES / bytes
+    THREADS * items(bytes)
 }
 
 /// Words of the workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
@@ -40,26 +58,30 @@ pub const fn workspace_len(len: usize, bytes: usize) -> usize {
     gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(bytes)) * DIGITS
 }
 
-/// Adds to `counts` how often each value of each digit occurs: those of the lowest digit first, as many digits as `counts`
-/// has room for.
-#[kernel(types(K = u32, u64), block(384), bytes = keys.bytes())]
+/// Counters of a block that counts digits: several for each value of each digit.
+const COUNTERS: usize = 8192;
+
+/// Adds to `counts` how often each value of each digit occurs: those of the lowest digit first, as many as a key has.
+#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 4), bytes = keys.bytes())]
 pub fn radix_histogram<K: Bits>(
     negative: K,
     always: K,
     keys: &[K],
-    mut local: Shared<[[Atomic<u32, scope::Block>; 256]; 8]>,
+    mut local: Shared<[Atomic<u32, scope::Block>; 8192]>,
     counts: &[Atomic<u32>],
 ) {
     const ITEMS: usize = 8;
     let twist = Twist { negative, always };
-    let places = counts.len() / DIGITS;
-    let places = if places < MOST_PLACES { places } else { MOST_PLACES };
+    // Neighbouring lanes have counters of their own, in neighbouring banks.
+    let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
+    let copy = thread::linear_in_block() as usize % copies;
     let add = |key: K| {
         let key = key.twist(twist);
-        for (place, counters) in local.iter().enumerate().take(places) {
-            counters[key.digit(place as u32 * DIGIT_BITS) as usize].fetch_add(1, Ordering::Relaxed);
-        }
+        by_size!(size_of::<K>(), PLACES => each::<PLACES>(|place| {
+            let digit = key.digit(place as u32 * DIGIT_BITS) as usize;
+            local[(place * DIGITS + digit) * copies + copy].fetch_add(1, Ordering::Relaxed);
+        }));
     };
     let tile = THREADS * ITEMS;
     let mut first = block::linear_index() * tile + thread::linear_in_block() as usize;
@@ -75,10 +97,15 @@ pub fn radix_histogram<K: Bits>(
     }
     thread::sync_threads();
     let mut counter = thread::linear_in_block() as usize;
-    while counter < places * DIGITS {
-        let count = local[counter / DIGITS][counter % DIGITS].load(Ordering::Relaxed);
-        if count > 0 {
-            counts[counter].fetch_add(count, Ordering::Relaxed);
+    while counter < DIGITS * size_of::<K>() {
+        let mut count = 0;
+        for copy in 0..copies {
+            count += local[counter * copies + copy].load(Ordering::Relaxed);
+        }
+        if count > 0
+            && let Some(total) = counts.get(counter)
+        {
+            total.fetch_add(count, Ordering::Relaxed);
         }
         counter += THREADS;
     }
@@ -139,7 +166,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     items: [T; ITEMS],
     ranks: [u32; ITEMS],
 ) -> [T; ITEMS] {
-    let own = thread::linear_in_block() as usize;
+    let own = opaque_u32(thread::linear_in_block()) as usize;
     let stage: *mut T = stage.items.cast();
     let mut sorted = items;
     // SAFETY: by this function's contract; a tile's items have the stage's bytes at most.
@@ -173,28 +200,33 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     // SAFETY: by this function's contract.
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
-        let first = tile * tile_len;
+        // The compiler would compute the places of all items once, and keep them in registers.
+        let own = opaque_u32(own as u32) as usize;
+        let tile = tile as u32;
+        let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
-        // Beyond the last key: the greatest digit, so that nothing comes after them.
-        let (mut items, mut digits) = ([K::MOST; ITEMS], [DIGITS as u32 - 1; ITEMS]);
+        // How many items from the thread's first one on are of the array: in warp-striped order, and in striped order.
+        let own_place = radix::place::<ITEMS>(0) as u32;
+        let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
+        // Beyond the last key: one whose digits are the greatest, so that nothing comes after them.
+        let mut items = [K::MOST.untwist(twist); ITEMS];
+        // SAFETY: the pointer is not used where there is no key.
+        let source = keys.wrapping_add(first + own_place as usize);
         each::<ITEMS>(|item| {
-            let place = radix::place::<ITEMS>(item);
-            if place < rest as usize {
+            if in_warps > 32 * item as u32 {
                 // SAFETY: just checked.
-                items[item] = unsafe { keys.add(first + place).read() };
+                items[item] = unsafe { source.add(32 * item).read() };
             }
         });
-        each::<ITEMS>(|item| {
-            if radix::place::<ITEMS>(item) < rest as usize {
-                digits[item] = items[item].twist(twist).digit(shift);
-            }
-        });
+        let mut digits = [0; ITEMS];
+        each::<ITEMS>(|item| digits[item] = items[item].twist(twist).digit(shift));
         let beyond = if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
         let words = queue.words();
         let publish = |count: u32, is_prefix: bool| {
             let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
+            let word = opaque_u32(tile) as usize * DIGITS + own;
             // SAFETY: the workspace has a word for each digit of each tile.
-            unsafe { words.get_unchecked(tile * DIGITS + own) }.store(tag | count as u64, Ordering::Relaxed);
+            unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
         let ranked = radix::rank_with::<ITEMS, DIGITS, WARPS>(digits, counters, |count| {
             if own < DIGITS {
@@ -224,24 +256,24 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             let digit = sorted[item].twist(twist).digit(shift);
             // SAFETY: written before the barrier.
             places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
-            if rank < rest {
+            if in_block > (item * THREADS) as u32 {
                 // SAFETY: the places of all tiles together are the numbers below the length, each of one key.
                 unsafe { keys_out.add(places[item] as usize).write(sorted[item]) };
             }
         });
         if !values.is_null() {
             let mut items = [V::ZERO; ITEMS];
+            let source = values.wrapping_add(first + own_place as usize);
             each::<ITEMS>(|item| {
-                let place = radix::place::<ITEMS>(item);
-                if place < rest as usize {
+                if in_warps > 32 * item as u32 {
                     // SAFETY: just checked.
-                    items[item] = unsafe { values.add(first + place).read() };
+                    items[item] = unsafe { source.add(32 * item).read() };
                 }
             });
             // SAFETY: as for the keys, which all have read before the last barrier.
             let sorted = unsafe { exchange(stage, items, ranked.ranks) };
             each::<ITEMS>(|item| {
-                if ((own + item * THREADS) as u32) < rest {
+                if in_block > (item * THREADS) as u32 {
                     // SAFETY: as for the key.
                     unsafe { values_out.add(places[item] as usize).write(sorted[item]) };
                 }
@@ -250,42 +282,50 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     }
 }
 
+/// Tiles that a thread looks at together.
+const LOOKED_AT: usize = 4;
+
 /// How many keys of the tiles before `tile` have the digit.
 ///
 /// # Safety
 ///
 /// The workspace has a word for each digit of each tile, up to `tile`, which is not the first.
 #[inline(always)]
-unsafe fn look_back(queue: &TileQueue<'_>, tile: usize, digit: usize) -> u32 {
+unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
     let words = queue.words();
     let mut before = 0_u32;
-    let mut tile = tile - 1;
+    // The tiles from this one on are counted.
+    let mut counted = tile;
     loop {
-        // SAFETY: by this function's contract; the first tile publishes nothing but a prefix.
-        let word = unsafe { words.get_unchecked(tile * DIGITS + digit) }.load(Ordering::Relaxed);
-        if word >> 33 != queue.tag() as u64 {
-            continue;
-        }
-        before = before.wrapping_add(word as u32);
-        if word >> 32 & 1 == 1 {
+        let mut of_tiles = [0; LOOKED_AT];
+        each::<LOOKED_AT>(|i| {
+            let tile = counted.saturating_sub(1 + i as u32) as usize;
+            // SAFETY: by this function's contract.
+            of_tiles[i] = unsafe { words.get_unchecked(tile * DIGITS + digit) }.load(Ordering::Relaxed);
+        });
+        let (mut goes_on, mut is_done) = (true, false);
+        each::<LOOKED_AT>(|i| {
+            goes_on &= (of_tiles[i] >> 33) as u32 == queue.tag();
+            if goes_on {
+                before = before.wrapping_add(of_tiles[i] as u32);
+                counted -= 1;
+                // The first tile publishes nothing but a prefix.
+                is_done = of_tiles[i] >> 32 & 1 == 1;
+                goes_on = !is_done;
+            }
+        });
+        if is_done {
             return before;
         }
-        tile = tile.wrapping_sub(1);
     }
 }
 
 macro_rules! by_items {
     ($bytes:expr, $items:ident => $body:expr) => {
-        match const { $bytes } {
-            4 => {
-                const $items: usize = ITEM_BYTES / 4;
-                $body
-            }
-            _ => {
-                const $items: usize = ITEM_BYTES / 8;
-                $body
-            }
-        }
+        by_size!($bytes, SIZE => {
+            const $items: usize = items(SIZE);
+            $body
+        })
     };
 }
 
@@ -296,7 +336,7 @@ macro_rules! by_items {
 /// `keys_out` is valid for as many elements as `keys` has, less than 2³², and used by nothing else; `starts` is what
 /// [`radix_starts()`] makes of the counts of that digit; `workspace` points to `workspace_len` words that are as
 /// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has its 384 threads.
-#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
+#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 3), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
     always: K,
@@ -325,7 +365,7 @@ pub unsafe fn radix_pass<K: Bits>(
 #[kernel(
     types(K = u32, u64; V = u32, u64),
     block(384),
-    launch_bounds(384, 1),
+    launch_bounds(384, 2),
     bytes = 2 * keys.bytes() + 2 * values.bytes()
 )]
 pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
@@ -357,7 +397,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 ///
 /// `keys_out` and `spare` are valid for as many elements as `keys` has, less than 2³², and used by nothing else. The segments do not
 /// overlap. The block has its 384 threads.
-#[kernel(types(K = u32, u64), block(384), bytes = 2 * keys.bytes())]
+#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 1), bytes = 2 * keys.bytes())]
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,
     always: K,

@@ -2,13 +2,17 @@
 //!
 //! A block takes square tiles of 16-byte accesses. A thread reads as many rows as an access has elements, turns that
 //! square in its registers, and writes its rows to shared memory as accesses; these are spread over the banks by an
-//! exclusive or, so that neither side has a conflict. Where rows are not aligned to 16 bytes, and at the edges, a tile
-//! is read or written element by element, neighbouring threads with neighbouring elements.
+//! exclusive or, so that neither side has a conflict.
+//!
+//! Where rows are not aligned to 16 bytes, and at the edges, a tile is moved element by element, neighbouring threads with
+//! neighbouring elements. A row that is written begins at a multiple of 32 bytes, a sector, wherever that lies in the tile: parts
+//! of sectors, which two blocks would write, take the memory twice the time. So a tile reads a few more rows than it has.
 
 use core::mem::MaybeUninit;
 use core::num::NonZeroUsize;
 
 use gpu_std::prelude::*;
+use gpu_std::shared::{copy_async, wait_copies};
 
 use crate::tile::{each, in_first_row, load, store, with_lanes};
 
@@ -28,15 +32,36 @@ pub const fn side(size: usize) -> usize {
     chunks(size) * (16 / size)
 }
 
-/// Shared memory for a tile: of bytes and of four 16 KiB, of two 32, of eight 8, of sixteen 4.
+/// Elements of a sector, up to which the rows of a tile that is not aligned begin later than the tile.
+const fn sector(size: usize) -> usize {
+    32 / size
+}
+
+/// Elements from row to row of a tile that is moved element by element: the same column of neighbouring rows is in neighbouring
+/// banks, or in every second one.
+const fn pitch(size: usize) -> usize {
+    side(size) + if size < 4 { 4 / size } else { 1 }
+}
+
+/// Threads that move a row of a tile element by element; the others move other rows.
+const fn in_row(size: usize) -> usize {
+    let threads = threads(size) as usize;
+    if threads < side(size) { threads } else { side(size) }
+}
+
+/// Shared memory for a tile, moved in either way.
 #[inline(always)]
 fn shared_tile<T>() -> *mut T {
+    const fn accesses(size: usize) -> usize {
+        ((side(size) + sector(size)) * pitch(size) * size).div_ceil(16)
+    }
     // A static cannot depend on `T`. Of these, a kernel has the one that it uses.
-    match const { side(size_of::<T>()) * side(size_of::<T>()) * size_of::<T>() } {
-        4096 => shared_array![u128; 256].cast(),
-        8192 => shared_array![u128; 512].cast(),
-        16384 => shared_array![u128; 1024].cast(),
-        _ => shared_array![u128; 2048].cast(),
+    match const { size_of::<T>() } {
+        1 => shared_array![u128; accesses(1)].cast(),
+        2 => shared_array![u128; accesses(2)].cast(),
+        4 => shared_array![u128; accesses(4)].cast(),
+        8 => shared_array![u128; accesses(8)].cast(),
+        _ => shared_array![u128; accesses(16)].cast(),
     }
 }
 
@@ -93,34 +118,22 @@ pub unsafe fn transpose<T: KernelType>(shape: Matrices, from: *const T, to: *mut
         unsafe {
             let source = from.add(matrix * shape.from[1] as usize + top * shape.from[0] as usize + left);
             let target = to.add(matrix * shape.to[1] as usize + left * shape.to[0] as usize + top);
-            let place = Tile { height: (rows - top).min(side), width: (columns - left).min(side) };
-            let is_whole = place.height == side && place.width == side;
+            let (height, width) = ((rows - top).min(side), (columns - left).min(side));
+            let pitches = (shape.from[0] as usize, shape.to[0] as usize);
             with_lanes!(16 / size_of::<T>(), N => {
-                if reads && is_whole {
-                    read_squares::<T, N>(source, shape.from[0] as usize, tile);
+                if reads && writes && height == side && width == side {
+                    read_squares::<T, N>(source, pitches.0, tile);
+                    thread::sync_threads();
+                    write_accesses::<T, N>(tile, target, pitches.1);
                 } else {
-                    read_elements::<T, N>(source, shape.from[0] as usize, place, tile);
-                }
-                thread::sync_threads();
-                if writes && is_whole {
-                    write_accesses::<T, N>(tile, target, shape.to[0] as usize);
-                } else {
-                    write_elements::<T, N>(tile, target, shape.to[0] as usize, place);
+                    let part = Part { rows: rows - top, width, is_first: top == 0, is_shifted: !writes };
+                    move_elements(source, target, pitches, part, tile);
                 }
             });
         }
         thread::sync_threads();
         index += thread::grid_dim_x() as usize;
     }
-}
-
-/// The part of a tile that lies in the matrix.
-#[derive(Clone, Copy)]
-struct Tile {
-    /// Rows as they are read.
-    height: usize,
-    /// Elements of a row as they are read.
-    width: usize,
 }
 
 /// Where element `row` of column `column` lies in a turned tile: accesses of `N` elements of one column follow each other,
@@ -150,56 +163,94 @@ unsafe fn read_squares<T: KernelType, const N: usize>(source: *const T, pitch: u
     });
 }
 
-/// Elements that a thread has on the way at once.
+/// Elements that a thread writes at once.
 const AHEAD: usize = 8;
 
-/// Moves the elements below `count`: each thread reads some, then writes them. `address` gives where an element is read and
-/// written, or `None` of one that is not moved.
+/// What there is of a tile.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Rows of the matrix from the tile's first one on.
+    rows: usize,
+    /// Elements of a row of the tile.
+    width: usize,
+    /// Whether no rows are before the tile.
+    is_first: bool,
+    /// Whether a row that is written begins at its first sector, and ends within the one behind the tile.
+    is_shifted: bool,
+}
+
+/// Moves a tile element by element.
 ///
 /// # Safety
 ///
-/// What it gives is valid, and no element is written twice.
+/// `source` and `target` are valid for what there is of the tile, whose memory nothing else uses. All threads of the block call it.
 #[inline(always)]
-unsafe fn move_elements<T: KernelType>(count: usize, address: impl Fn(usize) -> Option<(*const T, *mut T)>) {
-    let threads = thread::block_dim_x() as usize;
-    let mut first = thread::thread_idx_x() as usize;
-    while first < count {
-        // SAFETY: zeros are a value of a `KernelType`.
-        let mut values: [T; AHEAD] = unsafe { MaybeUninit::zeroed().assume_init() };
-        let place = |i: usize| address(first + i * threads).filter(|_| first + i * threads < count);
-        each::<AHEAD>(|i| {
-            if let Some((from, _)) = place(i) {
-                // SAFETY: by this function's contract.
-                values[i] = unsafe { from.read() };
-            }
-        });
-        each::<AHEAD>(|i| {
-            if let Some((_, to)) = place(i) {
-                // SAFETY: as above.
-                unsafe { to.write(values[i]) };
-            }
-        });
-        first += AHEAD * threads;
-    }
-}
-
-/// Reads what there is of a tile, element by element.
-#[inline(always)]
-unsafe fn read_elements<T: KernelType, const N: usize>(
+unsafe fn move_elements<T: KernelType>(
     source: *const T,
-    pitch: usize,
-    part: Tile,
+    target: *mut T,
+    pitches: (usize, usize),
+    part: Part,
     tile: *mut T,
 ) {
-    let side = const { side(size_of::<T>()) };
-    // SAFETY: within the matrix and the tile; each element is one thread's.
-    unsafe {
-        move_elements(side * part.height, |element| {
-            let (row, column) = (element / side, element % side);
-            let from = source.wrapping_add(row * pitch + column);
-            let to = tile.wrapping_add(place::<N>(size_of::<T>(), column, row));
-            (column < part.width).then_some((from, to))
-        });
+    let (side, sector, pitch) =
+        const { (side(size_of::<T>()), sector(size_of::<T>()), pitch(size_of::<T>())) };
+    let (in_row, step) =
+        const { (in_row(size_of::<T>()), threads(size_of::<T>()) as usize / in_row(size_of::<T>())) };
+    let thread = thread::thread_idx_x() as usize;
+    let (x, y) = (thread % in_row, thread / in_row);
+    // SAFETY: zeros are a value of a `KernelType`.
+    let zero: T = unsafe { MaybeUninit::zeroed().assume_init() };
+
+    let beyond = if part.is_shifted { sector } else { 0 };
+    let height = part.rows.min(side + beyond);
+    let mut column = x;
+    while column < part.width {
+        let (mut row, mut from) = (y, source.wrapping_add(y * pitches.0 + column));
+        while row < height {
+            // SAFETY: within the matrix and the tile; each element is one thread's.
+            unsafe { copy_async(from, tile.add(row * pitch + column)) };
+            from = from.wrapping_add(step * pitches.0);
+            row += step;
+        }
+        column += in_row;
+    }
+    wait_copies();
+    thread::sync_threads();
+
+    // Of each row the elements from the one on that begins a sector; of the first tile those before it too.
+    let most = if part.is_first { side + beyond } else { side };
+    let mut first = x;
+    while first < most {
+        let (mut column, mut to) = (y, target.wrapping_add(y * pitches.1));
+        while column < part.width {
+            let mut values = [zero; AHEAD];
+            let start = to;
+            let range = |to: *mut T| {
+                let shift =
+                    if part.is_shifted { (to.addr() / size_of::<T>()).wrapping_neg() % sector } else { 0 };
+                (if part.is_first { first } else { first + shift }, (side + shift).min(part.rows))
+            };
+            each::<AHEAD>(|i| {
+                let (row, end) = range(to);
+                if column + i * step < part.width && row < end {
+                    // SAFETY: written before the barrier.
+                    values[i] = unsafe { tile.add(row * pitch + column + i * step).read() };
+                }
+                to = to.wrapping_add(step * pitches.1);
+            });
+            to = start;
+            each::<AHEAD>(|i| {
+                let (row, end) = range(to);
+                if column + i * step < part.width && row < end {
+                    // SAFETY: within the matrix. Tiles begin at multiples of a sector's elements from each other, so that a row is
+                    // shifted alike in all, and an element is one tile's.
+                    unsafe { to.add(row).write(values[i]) };
+                }
+                to = to.wrapping_add(step * pitches.1);
+            });
+            column += AHEAD * step;
+        }
+        first += in_row;
     }
 }
 
@@ -221,23 +272,4 @@ unsafe fn write_accesses<T: KernelType, const N: usize>(tile: *const T, target: 
         // SAFETY: within the tile of the output, aligned, and this thread's own.
         unsafe { store(target.add((down + part * chunks) * pitch + across * N), values[part]) };
     });
-}
-
-/// Writes what there is of a tile, element by element.
-#[inline(always)]
-unsafe fn write_elements<T: KernelType, const N: usize>(
-    tile: *const T,
-    target: *mut T,
-    pitch: usize,
-    part: Tile,
-) {
-    let side = const { side(size_of::<T>()) };
-    // SAFETY: within the tile and the matrix; each element is one thread's.
-    unsafe {
-        move_elements(side * part.width, |element| {
-            let (column, row) = (element / side, element % side);
-            let from = tile.wrapping_add(place::<N>(size_of::<T>(), column, row));
-            (row < part.height).then_some((from, target.wrapping_add(column * pitch + row)))
-        });
-    }
 }

@@ -71,7 +71,9 @@ const HEADER: usize = 16;
 /// Tiles of a group, and groups of a section.
 const LEVEL: usize = WARP_SIZE as usize;
 /// The last tag. A word has 31 bits for it.
-const LAST_TAG: u64 = (1 << 31) - 1;
+const LAST_TAG: u32 = (1 << 31) - 1;
+/// No tile was taken ahead.
+const NONE: u32 = u32::MAX;
 
 /// Words of 64 bits of the workspace of a [`LookBack<T>`] over `tiles` tiles, for values of `bytes` (the size of `T`).
 pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
@@ -86,15 +88,15 @@ pub const fn workspace_len(bytes: usize, tiles: usize) -> usize {
 #[derive(Debug)]
 pub struct TileQueue<'a> {
     workspace: &'a [Atomic<u64>],
-    tiles: usize,
+    tiles: u32,
     /// What this launch publishes with.
-    tag: u64,
-    /// The tile that the first thread has taken ahead.
-    ahead: Option<u64>,
+    tag: u32,
+    /// The tile that the first thread has taken ahead, or [`NONE`].
+    ahead: u32,
 }
 
 impl<'a> TileQueue<'a> {
-    /// The `tiles` tiles of this launch.
+    /// The `tiles` tiles of this launch, less than 2³¹.
     ///
     /// # Safety
     ///
@@ -105,13 +107,14 @@ impl<'a> TileQueue<'a> {
     ///
     /// # Panics
     ///
-    /// On the emulated device, if the workspace is too small for its header.
+    /// On the emulated device, if the workspace is too small for its header, or there are too many tiles.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn new(workspace: &'a [Atomic<u64>], tiles: usize) -> Self {
         check(workspace.len() >= HEADER, "a workspace has workspace_len() words");
-        let mut queue = Self { workspace, tiles, tag: 0, ahead: None };
-        queue.tag = queue.header(1).load(Ordering::Relaxed) + 1;
+        check(tiles < 1 << 31, "a queue has less than 2^31 tiles");
+        let mut queue = Self { workspace, tiles: tiles as u32, tag: 0, ahead: NONE };
+        queue.tag = queue.header(1).load(Ordering::Relaxed) as u32 + 1;
         queue
     }
 
@@ -126,7 +129,7 @@ impl<'a> TileQueue<'a> {
     /// that publish in words of their own, which begin at [`words`](Self::words).
     #[inline(always)]
     pub fn tag(&self) -> u32 {
-        self.tag as u32
+        self.tag
     }
 
     /// The workspace without the header. Every word that a kernel writes there has the [`tag`](Self::tag) in its highest 31 bits,
@@ -137,12 +140,12 @@ impl<'a> TileQueue<'a> {
         unsafe { self.workspace.get_unchecked(HEADER..) }
     }
 
-    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it. Call it when the block's current
-    /// tile needs no other tile any more: others wait for a tile from here on.
+    /// Takes the block's next tile ahead of [`next`](Self::next), without waiting for it, unless that has returned `None`. Call it
+    /// when the block's current tile needs no other tile any more: others wait for a tile from here on.
     #[inline(always)]
     pub fn prefetch(&mut self) {
-        if self.ahead.is_none() && thread::linear_in_block() == 0 {
-            self.ahead = Some(self.take());
+        if thread::linear_in_block() == 0 && self.ahead == NONE {
+            self.ahead = self.take();
         }
     }
 
@@ -154,22 +157,20 @@ impl<'a> TileQueue<'a> {
     pub fn next(&mut self) -> Option<usize> {
         let mut tile = 0;
         if thread::linear_in_block() == 0 {
-            tile = match self.ahead.take() {
-                Some(tile) => tile,
-                None => self.take(),
-            };
+            tile = if self.ahead == NONE { self.take() } else { self.ahead };
+            self.ahead = NONE;
             // Each block is refused once; the last one that is leaves the workspace to the next launch.
-            if tile == self.tiles as u64 + blocks() - 1 {
+            if tile == self.tiles + blocks() - 1 {
                 self.finish();
             }
         }
-        let tile = block::broadcast(tile, 0) as usize;
-        (tile < self.tiles).then_some(tile)
+        let tile = block::broadcast(tile, 0);
+        (tile < self.tiles).then_some(tile as usize)
     }
 
     #[inline(always)]
-    fn take(&self) -> u64 {
-        self.header(0).fetch_add(1, Ordering::Relaxed)
+    fn take(&self) -> u32 {
+        self.header(0).fetch_add(1, Ordering::Relaxed) as u32
     }
 
     #[inline(always)]
@@ -179,7 +180,7 @@ impl<'a> TileQueue<'a> {
                 word.store(0, Ordering::Relaxed);
             }
         }
-        self.header(1).store(if self.tag == LAST_TAG { 0 } else { self.tag }, Ordering::Relaxed);
+        self.header(1).store(if self.tag == LAST_TAG { 0 } else { self.tag as u64 }, Ordering::Relaxed);
         self.header(0).store(0, Ordering::Relaxed);
     }
 }
@@ -197,20 +198,17 @@ pub(crate) fn check(holds: bool, otherwise: &'static str) {
 
 /// Blocks of the launch.
 #[inline(always)]
-fn blocks() -> u64 {
+fn blocks() -> u32 {
     let [x, y, z] = thread::grid_dim();
-    x as u64 * y as u64 * z as u64
+    x * y * z
 }
 
 /// Prefixes of tiles: see the module's documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct LookBack<'a, T> {
     words: &'a [Atomic<u64>],
-    tag: u64,
-    tiles: usize,
-    /// Values before those of the groups and of the sections.
-    groups: usize,
-    sections: usize,
+    tag: u32,
+    tiles: u32,
     _value: PhantomData<fn(T) -> T>,
 }
 
@@ -231,10 +229,22 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     #[track_caller]
     pub unsafe fn new(queue: &TileQueue<'a>) -> Self {
         let tiles = queue.tiles;
-        let needed = workspace_len(size_of::<T>(), tiles);
+        let needed = workspace_len(size_of::<T>(), tiles as usize);
         check(queue.workspace.len() >= needed, "a workspace has workspace_len() words");
-        let sections = tiles + tiles.div_ceil(LEVEL);
-        Self { words: queue.words(), tag: queue.tag, tiles, groups: tiles, sections, _value: PhantomData }
+        Self { words: queue.words(), tag: queue.tag, tiles, _value: PhantomData }
+    }
+
+    /// The place of a group's value: behind those of the tiles.
+    #[inline(always)]
+    fn group(&self, group: usize) -> usize {
+        self.tiles as usize + group
+    }
+
+    /// The place of a section's value: behind those of the groups.
+    #[inline(always)]
+    fn section(&self, section: usize) -> usize {
+        let tiles = self.tiles as usize;
+        tiles + tiles.div_ceil(LEVEL) + section
     }
 
     /// A word of the values.
@@ -254,6 +264,17 @@ impl<'a, T: KernelType> LookBack<'a, T> {
     #[inline(always)]
     #[track_caller]
     pub fn prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
+        if thread::linear_in_block() < WARP_SIZE {
+            self.publish(tile, total);
+            self.close(tile, total, &combine);
+        }
+        self.published_prefix_of_block(tile, total, combine)
+    }
+
+    /// [`prefix_of_block`](Self::prefix_of_block) of a tile that was [published](Self::publish) and [closed](Self::close).
+    #[inline(always)]
+    #[track_caller]
+    pub fn published_prefix_of_block(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         let mut prefix = total;
         if thread::linear_in_block() < WARP_SIZE
             && let Some(before) = self.prefix(tile, total, combine)
@@ -264,74 +285,107 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         (tile > 0).then_some(prefix)
     }
 
-    /// [`prefix_of_block`](Self::prefix_of_block) for one warp of the block alone, of which all 32 lanes call it.
+    /// The tile, its place in its group, its group's in its section.
+    #[inline(always)]
+    #[track_caller]
+    fn place(&self, tile: usize) -> (usize, u32, u32) {
+        let tiles = self.tiles as usize;
+        check(tile < tiles, "the tile is none of the queue's");
+        // All slots below follow from the tile, so none is beyond the last.
+        let tile = if tile < tiles { tile } else { 0 };
+        (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)
+    }
+
+    /// Shows what a tile combines to to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block that took
+    /// the tile call it, once, then [`close`](Self::close), then [`prefix`](Self::prefix).
+    ///
+    /// A block that publishes its next tile before it waits for the prefix of the one before keeps no other waiting: nothing
+    /// is lost but the registers or the memory of two tiles.
     ///
     /// # Panics
     ///
     /// On the emulated device, if the queue has no such tile. On a GPU the prefixes of all tiles mean nothing then.
     #[inline(always)]
     #[track_caller]
+    pub fn publish(&self, tile: usize, total: T) {
+        let (tile, tiles_below, _) = self.place(tile);
+        if tiles_below + 1 != WARP_SIZE {
+            self.write(tile, total);
+        }
+    }
+
+    /// If a tile is the last of its group, waits for the others of it, and shows what they combine to. Must not be called
+    /// between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the block: tiles wait for earlier
+    /// ones alone.
+    ///
+    /// # Panics
+    ///
+    /// As [`publish`](Self::publish).
+    #[inline(always)]
+    #[track_caller]
+    pub fn close(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) {
+        let (tile, tiles_below, groups_below) = self.place(tile);
+        // The last group of a section is part of the next section's prefix.
+        if tiles_below + 1 != WARP_SIZE || groups_below + 1 == WARP_SIZE {
+            return;
+        }
+        let lane = warp::lane_id();
+        let group = tile / LEVEL;
+        let mut of_tile = Pending::new(lane < tiles_below);
+        while warp::any(warp::FULL_MASK, of_tile.is_missing) {
+            of_tile.poll(self, group * LEVEL + lane as usize);
+        }
+        let below = warp::reduce_first(tiles_below, of_tile.value, &combine);
+        self.write(self.group(group), combine(below, total));
+    }
+
+    /// What the tiles before `tile` combine to, `None` of the first, in all 32 lanes of the warp. Waits for the tiles before.
+    ///
+    /// # Panics
+    ///
+    /// As [`publish`](Self::publish).
+    #[inline(always)]
+    #[track_caller]
     pub fn prefix(&self, tile: usize, total: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         let lane = warp::lane_id();
-        check(tile < self.tiles, "the tile is none of the queue's");
-        // All slots below follow from the tile, so none is beyond the last.
-        let tile = if tile < self.tiles { tile } else { 0 };
-        let (group, tiles_below) = (tile / LEVEL, (tile % LEVEL) as u32);
-        let (section, groups_below) = (group / LEVEL, (group % LEVEL) as u32);
-        let closes_group = tiles_below + 1 == WARP_SIZE;
-        let closes_section = closes_group && groups_below + 1 == WARP_SIZE;
-        if !closes_group {
-            self.publish(tile, total);
-        }
-
+        let (tile, tiles_below, groups_below) = self.place(tile);
+        let group = tile / LEVEL;
+        let section = group / LEVEL;
         // What is missing of the three levels in this lane.
         let mut of_tile = Pending::new(lane < tiles_below);
         let mut of_group = Pending::new(lane < groups_below);
         let mut of_section = Pending::new(lane == 0 && section > 0);
-        let mut group_total = None;
-        loop {
+        while warp::any(warp::FULL_MASK, of_tile.is_missing | of_group.is_missing | of_section.is_missing) {
             of_tile.poll(self, group * LEVEL + lane as usize);
-            of_group.poll(self, self.groups + section * LEVEL + lane as usize);
-            of_section.poll(self, self.sections + section);
-            // As soon as the group's total is known: others wait for it.
-            if closes_group && group_total.is_none() && warp::all(warp::FULL_MASK, !of_tile.is_missing) {
-                let below = warp::reduce_first(tiles_below, of_tile.value, &combine);
-                let all = combine(below, total);
-                group_total = Some(all);
-                if !closes_section {
-                    self.publish(self.groups + group, all);
-                }
-            }
-            let is_missing = of_tile.is_missing | of_group.is_missing | of_section.is_missing;
-            if !warp::any(warp::FULL_MASK, is_missing) {
-                break;
-            }
+            of_group.poll(self, self.group(section * LEVEL + lane as usize));
+            of_section.poll(self, self.section(section));
         }
 
         let groups = (groups_below > 0).then(|| warp::reduce_first(groups_below, of_group.value, &combine));
         let start = (section > 0).then(|| warp::shuffle(warp::FULL_MASK, of_section.value, 0));
+        let tiles = (tiles_below > 0).then(|| warp::reduce_first(tiles_below, of_tile.value, &combine));
         let join = |a: Option<T>, b: Option<T>| match (a, b) {
             (Some(a), Some(b)) => Some(combine(a, b)),
             (a, b) => a.or(b),
         };
-        if closes_section && let Some(of_section) = join(groups, group_total) {
-            let next = join(start, Some(of_section)).unwrap_or(of_section);
-            self.publish(self.sections + section + 1, next);
+        if tiles_below + 1 == WARP_SIZE && groups_below + 1 == WARP_SIZE {
+            let of_section = join(groups, join(tiles, Some(total)));
+            let next = join(start, of_section).unwrap_or(total);
+            self.write(self.section(section + 1), next);
         }
-        let tiles = (tiles_below > 0).then(|| warp::reduce_first(tiles_below, of_tile.value, &combine));
         join(start, join(groups, tiles))
     }
 
     /// Shows a value to the other blocks; lane 0 does.
     #[inline(always)]
-    fn publish(&self, slot: usize, value: T) {
+    fn write(&self, slot: usize, value: T) {
         if warp::lane_id() != 0 {
             return;
         }
         let mut word = slot * Self::WORDS;
         words::map(value, |bits| {
             // SAFETY: the slot is that of a tile of the queue, of its group, or of the section after its own.
-            unsafe { self.word(word) }.store(self.tag << 33 | bits as u64, Ordering::Relaxed);
+            unsafe { self.word(word) }.store((self.tag as u64) << 33 | bits as u64, Ordering::Relaxed);
             word += 1;
             bits
         });
@@ -363,7 +417,7 @@ impl<T: KernelType> Pending<T> {
             // SAFETY: the slot is that of a tile or group before one of the queue's, or of its section.
             let tagged = unsafe { look_back.word(word) }.load(Ordering::Relaxed);
             word += 1;
-            is_published &= tagged >> 33 == look_back.tag;
+            is_published &= (tagged >> 33) as u32 == look_back.tag;
             tagged as u32
         });
         if is_published {

@@ -31,7 +31,7 @@
 
 use crate::atomic::{Atomic, Ordering, scope};
 use crate::shared::Shared;
-use crate::vectorized::each;
+use crate::vectorized::{each, opaque_u32};
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
@@ -99,15 +99,12 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     each::<ITEMS>(|item| {
         let digit = digits[item] % BINS as u32;
         let same = match_digit::<BINS>(digit);
-        let below = same & ((1 << lane) - 1);
-        let mut before = 0;
-        if below == 0 {
-            before = of_warp[digit as usize].fetch_add(same.count_ones(), Ordering::Relaxed);
-        }
-        // The lowest lane with the digit has counted the items before. The digit is kept beside the rank in the warp, which
+        let (below, above) = (same & ((1 << lane) - 1), same >> lane >> 1);
+        let before = add_if(above == 0, &of_warp[digit as usize], same.count_ones());
+        // The highest lane with the digit has counted the items before. The digit is kept beside the rank in the warp, which
         // is at most 1023, so that the digits need no registers of their own.
-        let rank = warp::shuffle(warp::FULL_MASK, before, same.trailing_zeros()) + below.count_ones();
-        ranks[item] = digit << 16 | rank;
+        let rank = warp::shuffle(warp::FULL_MASK, before, 31 - same.leading_zeros()) + below.count_ones();
+        ranks[item] = opaque_u32(digit << 16 | rank);
     });
     thread::sync_threads();
 
@@ -136,6 +133,34 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
         ranks[item] = (ranks[item] & 0xffff) + of_warp[digit].load(Ordering::Relaxed);
     });
     Ranks { ranks, start: if is_digit { start } else { 0 }, count }
+}
+
+/// Adds to a counter in shared memory if the condition holds, and returns what it was. Without a branch, for which the lanes
+/// of a warp would have to meet again.
+#[inline(always)]
+fn add_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let before;
+        // SAFETY: the counter is valid, in shared memory, and used as an atomic alone.
+        unsafe {
+            core::arch::asm!(
+                "{{ .reg .pred p; .reg .b64 a;",
+                "setp.ne.u32 p, {condition}, 0;",
+                "cvta.to.shared.u64 a, {counter};",
+                "mov.b32 {before}, 0;",
+                "@p atom.relaxed.cta.shared.add.u32 {before}, [a], {count}; }}",
+                condition = in(reg32) u32::from(condition),
+                counter = in(reg64) counter.as_ptr(),
+                count = in(reg32) count,
+                before = out(reg32) before,
+                options(nostack),
+            );
+        }
+        before
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    if condition { counter.fetch_add(count, Ordering::Relaxed) } else { 0 }
 }
 
 /// The lanes with the same digit below `BINS`.

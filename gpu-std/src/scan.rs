@@ -18,7 +18,7 @@ use crate::element::KernelType;
 use crate::look_back::{LookBack, TileQueue, check};
 use crate::vectorized::{aligned, each, lanes, load, opaque, store, with_lanes};
 use crate::warp::{self, WARP_SIZE};
-use crate::{block, thread};
+use crate::{block, shared_array, thread};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use crate::family::Scan;
@@ -177,7 +177,7 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 ///
 /// # Safety
 ///
-/// The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with the words of
+/// Blocks have 256 threads at most. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with the words of
 /// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`; nothing else uses it or `out` until the
 /// launch ends.
 #[inline(always)]
@@ -222,11 +222,12 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
+/// Blocks have 256 threads at most.
 /// The queue's workspace has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
 ///
 /// # Panics
 ///
-/// On the emulated device, if the block has not a multiple of 32 threads, or the workspace is too small.
+/// On the emulated device, if the block has not a multiple of 32 threads up to 256, or the workspace is too small.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
@@ -237,35 +238,163 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
 ) {
     let threads = block::threads();
     check(threads.is_multiple_of(WARP_SIZE), "a scan takes blocks of a multiple of 32 threads");
+    check(threads as usize <= MOST_THREADS, "a scan takes blocks of up to 256 threads");
     // SAFETY: by this function's contract.
     let look_back = unsafe { LookBack::<O::Value>::new(queue) };
-    let (len, head) = (arrays.len(), arrays.head());
+    let (len, head) = (arrays.len(), arrays.head() as u32);
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
-    let tile_len = tile_len(threads as usize, ITEMS, N);
-    let of_thread = ((own / WARP_SIZE * ITEMS as u32 * WARP_SIZE + lane) as usize) * N;
+    let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
+    let of_thread = (own / WARP_SIZE * ITEMS as u32 * WARP_SIZE + lane) * N as u32;
     let row_len = WARP_SIZE as usize * N;
 
-    while let Some(tile) = queue.next() {
-        // Places are counted from `head` elements before the first.
-        let (tile_start, start) = (tile * tile_len, tile * tile_len + of_thread);
-        let is_whole = tile_start >= head && tile_start + tile_len <= head + len;
-        let read = |rows: &mut [[O::Item; N]; ITEMS], row: usize, start: usize| {
-            let place = start + row * row_len;
-            if is_whole {
-                // SAFETY: the whole tile lies within the array; `start` and rows are multiples of `N`.
-                rows[row] = unsafe { arrays.load_vector(place - head) };
+    // Places are counted from `head` elements before the first. Those of a tile that are of the array, from its begin:
+    let bounds = |tile: u32| {
+        let left = head as usize + len - tile as usize * tile_len as usize;
+        (if tile == 0 { head } else { 0 }, if left < tile_len as usize { left as u32 } else { tile_len })
+    };
+    let is_whole = |bounds: (u32, u32)| bounds == (0, tile_len);
+    let read = |bounds: (u32, u32), first: usize| {
+        let mut rows = [[O::absent(); N]; ITEMS];
+        each::<ITEMS>(|row| {
+            let in_row = row * row_len;
+            if is_whole(bounds) {
+                // SAFETY: the whole tile lies within the array; the thread's place and rows are multiples of `N`.
+                rows[row] = unsafe { arrays.load_vector(first + in_row) };
             } else {
                 each::<N>(|i| {
-                    if place + i >= head && place + i - head < len {
+                    let place = of_thread + (in_row + i) as u32;
+                    if place >= bounds.0 && place < bounds.1 {
                         // SAFETY: just checked.
-                        rows[row][i] = unsafe { arrays.load(place + i - head) };
+                        rows[row][i] = unsafe { arrays.load(first.wrapping_add(in_row + i)) };
                     }
                 });
             }
-        };
-        let mut rows = [[O::absent(); N]; ITEMS];
-        each::<ITEMS>(|row| read(&mut rows, row, start));
+        });
+        rows
+    };
+    // The thread's first element of a tile; that of the first may be before the array.
+    let first =
+        |tile: u32| (tile as usize * tile_len as usize + of_thread as usize).wrapping_sub(head as usize);
 
+    // Where a thread keeps a row of its elements, so that they take no registers while the block waits for others, and are not read
+    // from memory twice: of the tile that waits, and of the next one.
+    let stages: *mut u128 = if const { is_kept::<O, ITEMS, N>() } {
+        shared_array![u128; 2 * MOST_ROWS * MOST_THREADS]
+    } else {
+        core::ptr::null_mut()
+    };
+    let slot = |stage: usize, row: usize| -> *mut O::Item {
+        stages.wrapping_add((stage * ITEMS + row) * threads as usize + own as usize).cast()
+    };
+    let mut stage = 0;
+
+    // A tile whose total is published, and whose results are not written: what it waits for comes while the next one is read.
+    let mut waiting: Option<Found<O::Value, ITEMS>> = None;
+    loop {
+        // There is no memory for 2^32 tiles.
+        let next = queue.next().map(|tile| tile as u32);
+        let mut rows = [[O::absent(); N]; ITEMS];
+        if let Some(tile) = next {
+            rows = read(bounds(tile), first(tile));
+        }
+        if own < WARP_SIZE
+            && let Some(waiting) = &waiting
+        {
+            look_back.close(waiting.tile as usize, waiting.total, O::combine);
+        }
+        let mut found = None;
+        if let Some(tile) = next {
+            if const { is_kept::<O, ITEMS, N>() } {
+                // SAFETY: the slots are the thread's own, and there are some for `MOST_ROWS` of `MOST_THREADS`.
+                each::<ITEMS>(|row| unsafe { store(slot(stage, row), rows[row]) });
+            }
+            let scanned = Found::of::<O, N>(tile, rows);
+            if own < WARP_SIZE {
+                look_back.publish(tile as usize, scanned.total);
+            }
+            found = Some(scanned);
+        }
+
+        if let Some(Found { tile, total, befores }) = waiting {
+            let prefix = look_back.published_prefix_of_block(tile as usize, total, O::combine);
+            if next.is_some() {
+                queue.prefetch();
+            }
+            let mut before = initial;
+            if let Some(prefix) = prefix {
+                before = O::combine(before, prefix);
+            }
+            let (bounds, first) = (bounds(tile), opaque(first(tile)));
+            let mut rows = [[O::absent(); N]; ITEMS];
+            if const { is_kept::<O, ITEMS, N>() } {
+                each::<ITEMS>(|row| {
+                    // SAFETY: the thread's own slot, which it has written.
+                    rows[row] = unsafe { load(slot(1 - stage, row)) };
+                });
+            } else {
+                rows = read(bounds, first);
+            }
+            each::<ITEMS>(|row| {
+                let before = O::combine(before, befores[row]);
+                let mut values = [before; N];
+                let mut within = O::identity();
+                each::<N>(|i| {
+                    let value = O::value(rows[row][i]);
+                    if exclusive && i > 0 {
+                        values[i] = O::combine(before, within);
+                    }
+                    within = if i == 0 { value } else { O::combine(within, value) };
+                    if !exclusive {
+                        values[i] = O::combine(before, within);
+                    }
+                });
+                let in_row = row * row_len;
+                if is_whole(bounds) {
+                    // SAFETY: as for the loads; the tile is the block's alone.
+                    unsafe { arrays.store_vector(first + in_row, values) };
+                } else {
+                    each::<N>(|i| {
+                        let place = of_thread + (in_row + i) as u32;
+                        if place >= bounds.0 && place < bounds.1 {
+                            // SAFETY: just checked; the tile is the block's alone.
+                            unsafe { arrays.store(first.wrapping_add(in_row + i), values[i]) };
+                        }
+                    });
+                }
+            });
+        }
+        waiting = found;
+        stage = 1 - stage;
+        if waiting.is_none() {
+            return;
+        }
+    }
+}
+
+/// The most threads of a block, and the most rows of a thread that are kept in shared memory.
+const MOST_THREADS: usize = 256;
+const MOST_ROWS: usize = 4;
+
+/// Whether rows are kept in shared memory; others are read again.
+const fn is_kept<O: Operation, const ITEMS: usize, const N: usize>() -> bool {
+    size_of::<[O::Item; N]>() <= 16 && ITEMS <= MOST_ROWS
+}
+
+/// What a thread knows of a tile.
+struct Found<V, const ITEMS: usize> {
+    tile: u32,
+    /// What the tile combines to.
+    total: V,
+    /// What comes in the tile before the thread's vector in each row.
+    befores: [V; ITEMS],
+}
+
+impl<V: KernelType, const ITEMS: usize> Found<V, ITEMS> {
+    /// Of the rows of a tile, by all threads of the block.
+    #[inline(always)]
+    #[track_caller]
+    fn of<O: Operation<Value = V>, const N: usize>(tile: u32, rows: [[O::Item; N]; ITEMS]) -> Self {
+        let lane = warp::lane_id();
         let mut totals = [O::identity(); ITEMS];
         each::<ITEMS>(|row| {
             let mut total = O::value(rows[row][0]);
@@ -285,7 +414,6 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                 }
             });
         });
-        // What comes before the thread's vector in each row, with the rows before, and the total of all rows.
         let mut befores = [O::identity(); ITEMS];
         let mut of_warp = O::identity();
         each::<ITEMS>(|row| {
@@ -295,46 +423,9 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
             of_warp = O::combine(of_warp, of_row);
         });
         let (warps_below, total) = block::scan_warps(of_warp, O::combine);
-        let prefix = look_back.prefix_of_block(tile, total, O::combine);
-        queue.prefetch();
-
-        let mut before = initial;
-        if let Some(prefix) = prefix {
-            before = O::combine(before, prefix);
-        }
         if let Some(warps_below) = warps_below {
-            before = O::combine(before, warps_below);
+            each::<ITEMS>(|row| befores[row] = O::combine(warps_below, befores[row]));
         }
-        // Read again, from the cache, so that no registers are taken while the block waits for others: more blocks fit.
-        let start = opaque(start);
-        let mut rows = [[O::absent(); N]; ITEMS];
-        each::<ITEMS>(|row| read(&mut rows, row, start));
-        each::<ITEMS>(|row| {
-            let before = O::combine(before, befores[row]);
-            let mut values = [before; N];
-            let mut within = O::identity();
-            each::<N>(|i| {
-                let value = O::value(rows[row][i]);
-                if exclusive && i > 0 {
-                    values[i] = O::combine(before, within);
-                }
-                within = if i == 0 { value } else { O::combine(within, value) };
-                if !exclusive {
-                    values[i] = O::combine(before, within);
-                }
-            });
-            let place = start + row * row_len;
-            if is_whole {
-                // SAFETY: as for the loads; the tile is the block's alone.
-                unsafe { arrays.store_vector(place - head, values) };
-            } else {
-                each::<N>(|i| {
-                    if place + i >= head && place + i - head < len {
-                        // SAFETY: just checked; the tile is the block's alone.
-                        unsafe { arrays.store(place + i - head, values[i]) };
-                    }
-                });
-            }
-        });
+        Self { tile, total, befores }
     }
 }

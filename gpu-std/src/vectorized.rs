@@ -106,6 +106,27 @@ pub fn opaque(value: usize) -> usize {
     value
 }
 
+/// [`opaque`] of 32 bits.
+#[inline(always)]
+pub fn opaque_u32(value: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let same;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!(
+                "mov.b32 {same}, {value};",
+                same = out(reg32) same,
+                value = in(reg32) value,
+                options(nomem, nostack),
+            );
+        }
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    value
+}
+
 /// Whether this thread and its block have y and z of 0. The others have nothing to do.
 #[inline(always)]
 pub fn in_first_row() -> bool {

@@ -308,9 +308,23 @@ pub fn match_bits<const BITS: u32>(mask: u32, value: u32) -> u32 {
         let mut same = mask;
         let mut bit = 0;
         while bit < BITS {
-            let is_set = value >> bit & 1 == 1;
-            let set = nvvm::vote_ballot(mask, is_set);
-            same &= if is_set { set } else { !set };
+            // LLVM would shift the value for each bit, and test it twice.
+            // SAFETY: the lanes of the mask vote together; nothing but registers is changed.
+            unsafe {
+                core::arch::asm!(
+                    "{{ .reg .pred p; .reg .b32 set, other;",
+                    "and.b32 set, {value}, {bit};",
+                    "setp.ne.b32 p, set, 0;",
+                    "vote.sync.ballot.b32 set, p, {mask};",
+                    "selp.b32 other, 0, -1, p;",
+                    "lop3.b32 {same}, {same}, set, other, 0x60; }}",
+                    value = in(reg32) value,
+                    bit = in(reg32) 1u32 << bit,
+                    mask = in(reg32) mask,
+                    same = inout(reg32) same,
+                    options(nomem, nostack),
+                );
+            }
             bit += 1;
         }
         same

@@ -38,7 +38,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let (bounded, predicates) = bounded_generics(&operator.sig.generics);
     let parameters = operator.sig.generics.type_params().map(|parameter| &parameter.ident);
     add_constants(&mut signature.generics, &mut options, &[4], &[16])?;
-    options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(2))));
+    let threads = options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(2)))).0.clone();
     options.bytes.get_or_insert(parse_quote!(x.bytes() + out.bytes()));
     signature.safety = Safety::Unsafe(Default::default());
     signature.inputs = parse_quote! {
@@ -88,7 +88,8 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            // SAFETY: by the contract of the kernel, which is the same.
+            const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
+            // SAFETY: by the contract of the kernel, which is the same; the assertion holds.
             unsafe {
                 ::gpu_std::scan::scan_slice::<__Operator<#(#used),*>, ITEMS, VECTOR>(
                     exclusive, initial, x, (workspace, workspace_len), out,

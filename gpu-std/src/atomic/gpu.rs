@@ -129,11 +129,17 @@ macro_rules! integer_atoms {
     )* };
 }
 
-/// Functions that every type has in the same form.
+/// Functions that every type has in the same form. Relaxed loads and stores of block scope, which are nearly always of shared
+/// memory, are LLVM's.
 macro_rules! common {
     ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {
         #[inline(always)]
         unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
+            if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
+                let from: fn($bits) -> Self = $from;
+                // SAFETY: the caller's promise; the bits are laid out as the value.
+                return from(unsafe { intrinsics::atomic_load::<$bits, RELAXED>(p.cast_const().cast()) });
+            }
             fence_if_sequential::<S>(order);
             let value: Self;
             // SAFETY: the caller's promise.
@@ -147,6 +153,11 @@ macro_rules! common {
         }
         #[inline(always)]
         unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
+            if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block)) {
+                let to: fn(Self) -> $bits = $to;
+                // SAFETY: the caller's promise; the bits are laid out as the value.
+                return unsafe { intrinsics::atomic_store::<$bits, RELAXED>(p.cast(), to(value)) };
+            }
             fence_if_sequential::<S>(order);
             // SAFETY: the caller's promise.
             unsafe {

@@ -7,6 +7,7 @@
 //! | [`Padded`] | the array of one | rows with a gap after each, to be read by columns |
 //! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to a fixed amount |
 //! | [`dynamic`] | unsafe code | a raw pointer to what the launch requested |
+//! | [`copy_async`] | unsafe code | copies from global memory that take no registers |
 //!
 //! The length of the first two is fixed, `Shared<[f32; 256]>`, or comes with the launch, `Shared<[f32]>`.
 //!
@@ -46,12 +47,14 @@
 //! source than the others, and one that has returned, are faults, because what the array holds then is chance.
 
 mod array;
+mod copy;
 mod data;
 mod double;
 mod own;
 mod padded;
 
 pub use array::Shared;
+pub use copy::{copy_async, wait_copies};
 pub use data::{SharedArray, SharedData};
 pub use double::DoubleBuffer;
 pub use padded::Padded;

@@ -278,14 +278,23 @@ fn kernels_of_planes_cannot_panic_and_check_once() {
 
 /// Whether a kernel may spill: with 64 registers, of which a norm of long rows has its elements in 32, a few that are the same
 /// for all rows lie on the stack on sm_90, where barriers of clusters take some; and so do functions of f64, which need more.
-/// More registers would have one block a multiprocessor instead of two. Sums of rows of u32 have 8 bytes on sm_80.
+/// More registers would have one block a multiprocessor instead of two. Sums of rows of u32 have 8 bytes on sm_80. Scans of 8-byte
+/// elements have what two tiles need in 64 registers, so that four blocks fit, but for a few of them. Passes of a sort of u32 on
+/// sm_80 and histograms of f16 and bf16 have 8 bytes.
 fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_norm = symbol.starts_with("norm__") && symbol.ends_with("_8");
     let is_backward = symbol.starts_with("norm_backward__") && symbol.ends_with("_4");
     let is_double =
         ["softmax__f64", "norm__f64", "norm_backward__f64"].iter().any(|of| symbol.starts_with(of));
-    let is_sum = ["sum_rows__u32", "prod_rows__u32"].contains(&symbol);
-    is_double || arch == 90 && (is_norm || is_backward) || arch == 80 && is_sum
+    let is_narrow = ["sum_rows__u32", "prod_rows__u32", "radix_pass__u32"].contains(&symbol);
+    let is_histogram = ["histogram_even__f16_2_16", "histogram_even__bf16_2_16"].contains(&symbol);
+    let is_wide_scan = ["scan_sum__", "scan_min__", "scan_max__"].iter().any(|of| symbol.starts_with(of))
+        && symbol.contains("64_");
+    is_double
+        || is_wide_scan
+        || is_histogram
+        || arch == 90 && (is_norm || is_backward)
+        || arch == 80 && is_narrow
 }
 
 #[test]
