@@ -185,9 +185,11 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-benches", include_str!("../bundle/run-benches")),
         ("run-kernels", include_str!("../bundle/run-kernels")),
         ("run-tensor", include_str!("../bundle/run-tensor")),
+        ("run-collective", include_str!("../bundle/run-collective")),
         ("peers/kernels.cu", include_str!("../../benches/peers/kernels.cu")),
         ("peers/kernels.py", include_str!("../../benches/peers/kernels.py")),
         ("peers/attention.py", include_str!("../../benches/peers/attention.py")),
+        ("peers/all_reduce.py", include_str!("../../benches/peers/all_reduce.py")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {
         let file = folder.join(name);
