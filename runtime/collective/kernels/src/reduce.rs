@@ -23,7 +23,7 @@ pub mod options {
     pub const AVERAGE: u32 = 1 << 2;
     /// The rank's elements are multiplied by its factor before. Not with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// In two shots.
+    /// In two shots. Not in [`push`](mod@crate::push), which knows none of what follows but [`SILENT`].
     pub const TWO_SHOT: u32 = 1 << 4;
     /// Of elements at [`Meeting::direct`](super::Meeting::direct); in two shots, or with [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
