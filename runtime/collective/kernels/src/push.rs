@@ -12,7 +12,7 @@ use crate::meeting::{Epoch, Meeting, Wait};
 use crate::number::Step;
 use crate::packed::{Packed, Reduce};
 use crate::reduce::options;
-use crate::vectors::{lanes_of, vectors};
+use crate::vectors::{first, load, store, stride, vectors};
 use crate::words::{Slot, are_of};
 
 /// The most threads in a block.
@@ -23,8 +23,7 @@ pub const THREADS: u32 = 256;
 /// # Safety
 /// All ranks launch it in the same shape, with blocks and grids of one row, at most [`THREADS`] and
 /// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), a block with as many threads as there are ranks at least, and with meetings of one
-/// communicator that differ in nothing but the rank and [`options::SILENT`]. There is [`room`](crate::words::room) for
-/// the elements. `x` is valid for reads, `y` for writes.
+/// communicator that differ in nothing but the rank. There is [`room`](crate::words::room) for the elements. `x` is valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -37,13 +36,14 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
     factor: T,
     meeting: Meeting,
 ) {
-    let threads = thread::block_dim_x() as usize;
-    let stride = threads * thread::grid_dim_x() as usize;
-    let begin = thread::block_idx_x() as usize * threads;
-    let (mut first, mut is_there) = (begin, false);
-    // Before the epoch is known, so that both are under way together.
-    // SAFETY: the caller's promise.
-    let mut elements = unsafe { load(x, len, first + thread::thread_idx_x() as usize, &mut is_there) };
+    let (count, mut vector) = (vectors::<T>(len), first());
+    let mut is_there = vector < count;
+    let mut elements = T::of_words([0; 4]);
+    if is_there {
+        // Before the epoch is known, so that both are under way together.
+        // SAFETY: the vector has elements.
+        elements = unsafe { load(x, len, vector) };
+    }
     // SAFETY: the caller's promise.
     let (epoch, mut has_failed) = unsafe { meeting.begin_alone() };
     let has = |option| meeting.options & option != 0;
@@ -52,18 +52,19 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
         world: meeting.world,
         is_average: has(options::AVERAGE),
     };
-    let exchange = Exchange { epoch, vectors: vectors::<T>(len) };
-    // The threads of a block go through it together.
+    let exchange = Exchange { epoch, vectors: count };
+    let is_for_this = options::is_for(meeting.options, meeting.rank as usize);
+    let mut is_first = true;
+    // The threads of a block go through it together, and once at least.
     loop {
-        let vector = first + thread::thread_idx_x() as usize;
         if has(options::SCALED) {
             elements = T::scale(elements, factor);
         }
         let own = T::to_words(elements);
-        let wanted = is_there && !has(options::SILENT);
+        let wanted = is_there && is_for_this;
         let mut of_ranks = [own; WORLD];
         if !has_failed {
-            if first == begin {
+            if is_first {
                 exchange.announce();
             }
             if is_there {
@@ -71,8 +72,7 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
                 unsafe { exchange.push::<WORLD>(vector, own) };
             }
             // SAFETY: as above.
-            let came = unsafe { exchange.receive(vector, wanted, first == begin, &mut of_ranks) };
-            has_failed = !came;
+            has_failed = unsafe { !exchange.receive(vector, wanted, is_first, &mut of_ranks) };
         }
         // Nothing is written before all of the block know that all ranks do the same.
         if thread::sync_threads_or(has_failed) {
@@ -83,54 +83,19 @@ pub unsafe fn push<T: Packed, const WORLD: usize>(
             // SAFETY: the vector has elements, which are this thread's.
             unsafe { store(result, y, len, vector) };
         }
-        first += stride;
-        if first >= exchange.vectors {
+        vector += stride();
+        is_first = false;
+        // The block's first vector is that of its first thread.
+        if vector - thread::thread_idx_x() as usize >= count {
             break;
         }
-        // SAFETY: the caller's promise.
-        elements = unsafe { load(x, len, first + thread::thread_idx_x() as usize, &mut is_there) };
+        is_there = vector < count;
+        if is_there {
+            // SAFETY: the vector has elements.
+            elements = unsafe { load(x, len, vector) };
+        }
     }
     epoch.end();
-}
-
-/// Reads a vector of `len` elements, and says whether there is such a one.
-///
-/// # Safety
-/// The elements are valid.
-#[inline(always)]
-unsafe fn load<T: Packed>(x: *const T, len: usize, vector: usize, is_there: &mut bool) -> T::Lanes {
-    *is_there = vector < vectors::<T>(len);
-    if !*is_there {
-        return T::of_words([0; 4]);
-    }
-    let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let from = x.add(vector * T::LANES);
-        if from.addr().is_multiple_of(16) && lanes == T::LANES {
-            T::load(from)
-        } else {
-            T::load_first(from, lanes)
-        }
-    }
-}
-
-/// Writes a vector of `len` elements.
-///
-/// # Safety
-/// The vector has elements, which are valid.
-#[inline(always)]
-unsafe fn store<T: Packed>(result: T::Lanes, y: *mut T, len: usize, vector: usize) {
-    let lanes = lanes_of::<T>(len, vector);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let to = y.add(vector * T::LANES);
-        if to.addr().is_multiple_of(16) && lanes == T::LANES {
-            T::store(result, to);
-        } else {
-            T::store_first(result, to, lanes);
-        }
-    }
 }
 
 /// What goes between the ranks.
@@ -165,7 +130,7 @@ impl Exchange {
         }
     }
 
-    /// Pushes a vector to all other ranks.
+    /// Pushes a vector to all other ranks that get results.
     ///
     /// # Safety
     /// There is room for the vector.
@@ -174,7 +139,7 @@ impl Exchange {
         let own = self.epoch.meeting.rank as usize;
         let mut rank = 0;
         while rank < WORLD {
-            if self.is_other(rank) {
+            if self.is_other(rank) && options::is_for(self.epoch.meeting.options, rank) {
                 let slot = Slot::new::<WORLD>(&self.epoch, rank, own, self.vectors);
                 // SAFETY: passed on from the caller.
                 unsafe { slot.push(vector, elements, self.epoch.number) };

@@ -12,7 +12,7 @@ const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
 const THREADS: (u32, u32) = (512, 32);
 const PUSH_THREADS: (u32, u32) = (warpsmith_collective_kernels::push::THREADS, 32);
 /// The most blocks of a launch, on GPUs and on emulated devices.
-const BLOCKS: (usize, usize) = (48, 2);
+const BLOCKS: (usize, usize) = (128, 2);
 const PUSH_BLOCKS: (usize, usize) = (64, 2);
 /// The last epoch before the first operation: emulated devices soon come to the end of the numbers.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
@@ -28,7 +28,7 @@ struct Thresholds {
     world: usize,
     /// Of elements that are pushed as words.
     pushed: usize,
-    /// Of one shot.
+    /// Of one shot; more are reduced where they are, if all ranks reach them there.
     one_shot: usize,
     /// Of what Auto does not leave to NCCL.
     auto: usize,
@@ -37,8 +37,6 @@ struct Thresholds {
 const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, auto: 0 };
 
 /// Those of two ranks were measured on two H100 with NVLink, the others are estimates from what others have published.
-///
-/// Two ranks move as many bytes in one shot as in two.
 const THRESHOLDS: [Thresholds; 3] = [
     Thresholds { world: 2, pushed: 256 << 10, one_shot: 512 << 10, auto: 16 << 20 },
     Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, auto: 4 << 20 },
@@ -136,7 +134,8 @@ impl Choice {
         let Thresholds { pushed, one_shot, .. } = self.thresholds();
         match bytes {
             _ if bytes <= pushed => Way::Pushed,
-            _ if bytes <= one_shot => Way::OneShot,
+            // Two ranks move as many bytes in one shot as in two.
+            _ if bytes <= one_shot || self.world <= 2 => Way::OneShot,
             _ => Way::TwoShot,
         }
     }
@@ -174,7 +173,7 @@ mod tests {
     #[test]
     fn shapes_grow_with_the_bytes() {
         let blocks = |bytes| AUTO.shape(bytes).blocks;
-        assert_eq!([0, 8 << 10, (8 << 10) + 1, 256 << 10, 16 << 20].map(blocks), [1, 1, 2, 32, 48]);
+        assert_eq!([0, 8 << 10, (8 << 10) + 1, 256 << 10, 16 << 20].map(blocks), [1, 1, 2, 32, 128]);
         assert_eq!(AUTO.shape(0).threads, 512);
     }
 

@@ -62,15 +62,9 @@ impl Launching<'_> {
         let (world, half) = (choice.world, choice.half_bytes());
         let direct = self.rank.direct(self.call);
         let is_scatter = self.call.kind == Kind::ReduceScatter;
-        let is_silent = matches!(self.call.kind, Kind::Reduce { root } if root != self.rank.mesh.rank());
+        let to = if let Kind::Reduce { root } = self.call.kind { options::to(root) } else { 0 };
+        let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
-        let room = match (is_scatter, &direct) {
-            (false, None) => half,
-            // A half has the results of one rank.
-            (false, Some(_)) => half * world,
-            (true, None) => (half / world) & !15,
-            (true, Some(_)) => total.max(1),
-        };
         // Of all that there is: a rest is not worth another kernel.
         let way = match &direct {
             _ if is_scatter => Way::OneShot,
@@ -78,6 +72,13 @@ impl Launching<'_> {
             Some(_) => Way::TwoShot,
         };
         let (function, is_two_shot) = (if way == Way::Pushed { push } else { reduce }, way == Way::TwoShot);
+        let room = match (way, &direct) {
+            // Those of the other ranks.
+            (Way::OneShot, None) => (half / (world - 1).max(1)) & !15,
+            // Half of it has the elements of the other ranks, the rest the results.
+            (Way::TwoShot, _) if !is_in_place => half / 2,
+            _ => total.max(1),
+        };
         for (start, bytes) in parts(total, room) {
             let shape = match way {
                 Way::Pushed => choice.push_shape(bytes),
@@ -97,7 +98,8 @@ impl Launching<'_> {
                     | with(is_two_shot, options::TWO_SHOT)
                     | with(direct.is_some(), options::DIRECT)
                     | with(is_scatter, options::SCATTER)
-                    | with(is_silent, options::SILENT),
+                    | with(is_in_place, options::IN_PLACE)
+                    | to,
                 ..self.rank.meeting
             };
             let args = RawArguments::new()

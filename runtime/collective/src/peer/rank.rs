@@ -203,11 +203,18 @@ impl Rank {
         symmetric.iter().find_map(within)
     }
 
-    /// What ranks compare: the operation, and which memory in common it reads.
+    /// Whether results of elements that its kernels read where they are replace these on all ranks.
+    pub fn is_in_place(&self, call: &Call) -> bool {
+        call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
+    }
+
+    /// What ranks compare: the operation, and which memory in common it reads, and writes.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
-            Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
+            Some((common, offset)) => {
+                hash(&call.fingerprint, Some((common.number, offset, self.is_in_place(call))))
+            }
         }
     }
 
@@ -383,7 +390,7 @@ impl Rank {
                 }
                 let reason = format!(
                     "while this rank calls {ours}, rank {rank} calls another operation, or passes another part of a \
-                     SymmetricBuffer"
+                     SymmetricBuffer, or other memory for the results"
                 );
                 Failure::Library { rank: self.mesh.rank(), reason }
             }
@@ -438,7 +445,7 @@ impl Progress for Rank {
 }
 
 /// FNV-1a of what ranks compare, but for the place in the sequence: a graph repeats an operation. Never zero.
-fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
+fn hash(operation: &Fingerprint, direct: Option<(u64, usize, bool)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     let mut add = |bytes: &[u8]| {
         for byte in bytes.iter().chain(&[0xFF]) {
@@ -450,9 +457,10 @@ fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
     add(&operation.count.to_le_bytes());
     add(operation.reduction.as_deref().unwrap_or_default().as_bytes());
     add(&operation.root.map_or(u64::MAX, |root| root as u64).to_le_bytes());
-    if let Some((number, offset)) = direct {
+    if let Some((number, offset, is_in_place)) = direct {
         add(&number.to_le_bytes());
         add(&(offset as u64).to_le_bytes());
+        add(&[is_in_place.into()]);
     }
     hash.max(1)
 }
