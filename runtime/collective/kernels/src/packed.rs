@@ -116,14 +116,14 @@ macro_rules! packed {
 
             #[inline(always)]
             fn of_words(words: [u32; 4]) -> Self::Lanes {
-                // SAFETY: any bytes are a number.
-                unsafe { core::mem::transmute::<[u32; 4], [$type; $lanes]>(words) }
+                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                unsafe { core::mem::transmute_copy(&words) }
             }
 
             #[inline(always)]
             fn to_words(lanes: Self::Lanes) -> [u32; 4] {
-                // SAFETY: any bytes are a number.
-                unsafe { core::mem::transmute::<[$type; $lanes], [u32; 4]>(lanes) }
+                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                unsafe { core::mem::transmute_copy(&lanes) }
             }
 
             #[inline(always)]

@@ -178,6 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn ways_are_chosen_by_bytes_and_ranks() {
+        let way = |world, bytes| Choice { world, ..AUTO }.way(bytes);
+        assert_eq!([0, 64 << 10].map(|bytes| way(4, bytes)), [Way::Pushed; 2]);
+        assert_eq!([(64 << 10) + 1, 256 << 10].map(|bytes| way(4, bytes)), [Way::OneShot; 2]);
+        assert_eq!(way(3, (256 << 10) + 1), Way::TwoShot);
+        assert_eq!([256 << 10, (256 << 10) + 1, 1 << 30].map(|bytes| way(2, bytes)), {
+            [Way::Pushed, Way::OneShot, Way::OneShot]
+        });
+        assert_eq!([1, 32 << 10].map(|bytes| way(8, bytes)), [Way::Pushed; 2]);
+        // Each thread has one vector.
+        assert_eq!(AUTO.push_shape(256 << 10), Shape { blocks: 64, threads: 256 });
+    }
+
+    #[test]
     fn auto_decides_by_what_all_ranks_know() {
         let call = |kind, from, to| {
             let memory = |bytes| Memory { address: 0, bytes };
