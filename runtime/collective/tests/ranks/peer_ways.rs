@@ -70,6 +70,22 @@ fn operations_of_other_lengths_leave_nothing() {
     });
 }
 
+/// Numbers of operations begin again: on emulated devices after twenty. None is that of memory that was never written.
+#[test]
+fn the_first_that_is_pushed_may_be_the_first_of_the_numbers() {
+    for barriers in 18..=22 {
+        on_ranks(2, &peer(), |mut ranks| {
+            let mut x = DeviceBuffer::from_host(ranks.stream(), &[3u32; 500]).expect("x");
+            (0..barriers).for_each(|_| drop(ranks.barrier().expect("enqueued")));
+            // The other rank waits for it.
+            std::thread::sleep(Duration::from_millis(20 * ranks.rank() as u64));
+            drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+            assert_eq!(x.to_host().expect("x"), [6; 500], "after {barriers} barriers");
+            ranks.finish().expect("the end in common");
+        });
+    }
+}
+
 /// What two ranks call that differ: both are named, and no result is written.
 fn mismatched(named: [&str; 2], call: impl Fn(&mut Communicator, &mut DeviceBuffer<u32>) + Sync) {
     let begun = Instant::now();
