@@ -7,6 +7,8 @@
 //! | --- | --- |
 //! | [`number`] | how elements are reduced, on the host as well |
 //! | [`mod@meeting`] | the memory in which ranks meet, and their barrier |
+//! | [`words`] | elements that are pushed to other ranks with the epoch beside them |
+//! | [`mod@push`] | reductions of few elements, by words |
 //! | [`mod@reduce`] | reductions, in one shot and in two |
 //! | [`mod@exchange`] | everything that moves elements and reduces none |
 #![no_std]
@@ -16,5 +18,7 @@ pub mod exchange;
 pub mod meeting;
 pub mod number;
 mod packed;
+pub mod push;
 pub mod reduce;
 mod vectors;
+pub mod words;

@@ -1,15 +1,17 @@
 //! [`Meeting`]: the memory in which the kernels of all ranks meet, and the barrier between them.
 //!
-//! Each rank has a *segment* that all ranks map: flags, then two halves that operations use in turn. Block b of rank r sets a
-//! flag in every rank's segment, and waits until block b of every rank has set its flag in its own, so that each polls memory
-//! of its own device. A flag is the number of the operation, its *epoch*, with the hash of what the rank does: ranks that do
-//! different things find that out before they touch each other's data.
+//! Each rank has a *segment* that all ranks map: flags, then [words](crate::words), then halves; of each two *sides* that
+//! operations use in turn. Block b of rank r sets a flag in every rank's segment, and waits until block b of every rank has set
+//! its flag in its own, so that each polls memory of its own device. A flag is the number of the operation, its *epoch*, with
+//! the hash of what the rank does: ranks that do different things find that out before they return what they have received.
 //!
 //! Epochs are counted in device memory, so that a launch can be repeated by a graph. All kernels of a communicator run in
 //! the order of one stream, so the counter changes between kernels only. In the order of that stream epoch e + 1 begins after
-//! epoch e has ended; a rank that has met another in epoch e + 1 knows that the other has ended epoch e. Hence what is used by
-//! epochs in turn (flags, halves) is free again when epoch e + 2 begins, and one barrier is enough in an epoch that reads what
-//! the others have written before it.
+//! epoch e has ended, in all blocks. Every block of every kernel waits, before it ends, for the flags that all other ranks set in
+//! that epoch, whatever the kernel is, how many blocks it has, and whether the rank gets anything. So a rank that has ended
+//! epoch e + 1 knows that all others have begun it, and have ended epoch e. Hence a side is free again when epoch e + 2 begins,
+//! all of it, whichever part of it epoch e has used: a rank may write there, in its own segment or in another's, from the
+//! beginning of the kernel on. And one barrier is enough in an epoch that reads what the others have written before it.
 //!
 //! A kernel that waits for too long, that the host aborts, or that finds another operation, writes a [`Verdict`] into memory of
 //! the host and ends, as do all that come after it. Nothing spins for ever.
@@ -18,16 +20,20 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::{KernelType, clock};
 
+use crate::words::SIDE_BYTES;
+
 /// The most ranks.
 pub const MAX_RANKS: usize = 8;
 /// The most threads in a block.
 pub const THREADS: u32 = 512;
 /// The most blocks of a launch.
-pub const MAX_BLOCKS: usize = 64;
+pub const MAX_BLOCKS: usize = 128;
 /// The most barriers in an epoch.
 pub const PHASES: usize = 2;
-/// Bytes of a segment before its halves.
-pub const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
+/// Bytes of the flags of a segment.
+pub(crate) const FLAG_BYTES: usize = 2 * PHASES * MAX_RANKS * MAX_BLOCKS * size_of::<u64>();
+/// Bytes of a segment before its halves: flags and words. They are zero before the first operation.
+pub const HEAD_BYTES: usize = FLAG_BYTES + 2 * SIDE_BYTES;
 /// Words at `control` of a [`Meeting`].
 pub const CONTROL_WORDS: usize = MAX_BLOCKS + 1;
 /// The word of them that says that a kernel has failed.
@@ -93,14 +99,15 @@ impl Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, KernelType)]
 #[repr(C)]
 pub struct Meeting {
-    /// The addresses of the segments of all ranks: [`MAX_RANKS`] of `u64`.
-    pub segments: u64,
-    /// [`CONTROL_WORDS`] of `u32` of the rank's own, zero before its first operation: the last epoch, once for each
-    /// block, and whether a kernel has failed.
+    /// The addresses of the segments of all ranks.
+    pub segments: [u64; MAX_RANKS],
+    /// [`CONTROL_WORDS`] of `u32` of the rank's own: the last epoch, once for each block, the same on all ranks before the first
+    /// operation; and whether a kernel has failed, which is zero then.
     pub control: u64,
     /// [`HOST_WORDS`] of `u64` of memory of the host, zero before the first operation.
     pub host: u64,
-    /// The addresses at which the program has the elements of all ranks, as [`Self::segments`], if they are reached directly.
+    /// Where the addresses lie at which the program has the elements of all ranks, [`MAX_RANKS`] of `u64`, if they are reached
+    /// directly.
     pub direct: u64,
     /// Where in there the operation's begin, in bytes.
     pub direct_offset: u64,
@@ -118,23 +125,33 @@ pub struct Meeting {
     pub options: u32,
 }
 
+/// The epoch after another: on the other side, and never zero, which is what memory has in the beginning.
+#[inline(always)]
+const fn after(epoch: u32) -> u32 {
+    if epoch == u32::MAX { 2 } else { epoch + 1 }
+}
+
 /// An epoch that a block takes part in.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch {
     /// Not a reference: as one that may be null it would keep the meeting in local memory.
-    meeting: Meeting,
-    number: u32,
+    pub(crate) meeting: Meeting,
+    pub(crate) number: u32,
 }
 
 impl Meeting {
     /// The address of a rank's segment.
-    ///
-    /// # Safety
-    /// The table is valid, and has the rank.
     #[inline(always)]
-    unsafe fn segment(&self, rank: usize) -> usize {
-        // SAFETY: passed on from the caller.
-        unsafe { (self.segments as *const u64).add(rank).read() as usize }
+    pub(crate) fn segment(&self, rank: usize) -> usize {
+        // An index, in a loop too, would put the meeting into local memory.
+        let [mut found, b, c, d, e, f, g, h] = self.segments;
+        macro_rules! choose {
+            ($($number:literal: $address:ident),*) => { $(
+                found = core::hint::select_unpredictable(rank == $number, $address, found);
+            )* };
+        }
+        choose!(1: b, 2: c, 3: d, 4: e, 5: f, 6: g, 7: h);
+        found as usize
     }
 
     #[inline(always)]
@@ -155,18 +172,27 @@ impl Meeting {
     /// The addresses are valid, as their fields say. All threads of the block call it, once.
     #[inline(always)]
     pub(crate) unsafe fn begin(&self) -> Option<Epoch> {
-        let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
+        // SAFETY: passed on from the caller.
+        let (epoch, has_failed) = unsafe { self.begin_alone() };
         // All threads of the block decide alike, though a kernel on another stream might fail meanwhile.
+        if thread::sync_threads_or(has_failed) { None } else { Some(epoch) }
+    }
+
+    /// Begins the thread's part of the next epoch, and says whether a kernel has failed: what the threads of the block find may
+    /// differ.
+    ///
+    /// # Safety
+    /// The addresses are valid, as their fields say.
+    #[inline(always)]
+    pub(crate) unsafe fn begin_alone(&self) -> (Epoch, bool) {
+        let last = self.control(thread::block_idx_x() as usize).load(Ordering::Relaxed);
         let has_failed = self.control(FAILED).load(Ordering::Relaxed) != 0;
-        if thread::sync_threads_or(has_failed) {
-            return None;
-        }
-        Some(Epoch { meeting: *self, number: last.wrapping_add(1) })
+        (Epoch { meeting: *self, number: after(last) }, has_failed)
     }
 
     /// Says why the kernel fails.
     #[inline(always)]
-    fn fail(&self, verdict: Verdict) {
+    pub(crate) fn fail(&self, verdict: Verdict) {
         if self.control(FAILED).swap(1, Ordering::Relaxed) == 0 {
             self.host(VERDICT).store(verdict.to_word(), Ordering::Release);
         }
@@ -174,15 +200,17 @@ impl Meeting {
 }
 
 impl Epoch {
-    /// Where the epoch's half of a rank's segment begins.
-    ///
-    /// # Safety
-    /// There is such a rank.
+    /// Which of what is used in turn it uses.
     #[inline(always)]
-    pub(crate) unsafe fn half<T>(&self, rank: usize) -> *mut T {
-        let half = (self.number & 1) as usize * self.meeting.half_bytes as usize;
-        // SAFETY: passed on from the caller.
-        unsafe { (self.meeting.segment(rank) + FLAG_BYTES + half) as *mut T }
+    pub(crate) fn side(&self) -> usize {
+        (self.number & 1) as usize
+    }
+
+    /// Where the epoch's half of a rank's segment begins.
+    #[inline(always)]
+    pub(crate) fn half<T>(&self, rank: usize) -> *mut T {
+        let half = self.side() * self.meeting.half_bytes as usize;
+        (self.meeting.segment(rank) + HEAD_BYTES + half) as *mut T
     }
 
     /// Where a rank has elements that are reached directly.
@@ -196,66 +224,60 @@ impl Epoch {
         (start + self.meeting.direct_offset) as *mut T
     }
 
-    /// The flag that `from` sets in a segment in a phase of the epoch, for this block.
+    /// The flag that `from` sets in a rank's segment in a phase of the epoch, for this block.
     #[inline(always)]
-    fn flag<'a>(&self, segment: usize, phase: usize, from: usize) -> &'a Atomic<u64, scope::System> {
-        let side = (self.number & 1) as usize;
+    pub(crate) fn flag<'a>(&self, of: usize, phase: usize, from: usize) -> &'a Atomic<u64, scope::System> {
         let index =
-            ((side * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
+            ((self.side() * PHASES + phase) * MAX_RANKS + from) * MAX_BLOCKS + thread::block_idx_x() as usize;
+        let segment = self.meeting.segment(of) as *mut u64;
         // SAFETY: the flag is within the segment's flags, which are used as atomics alone, and is valid while the kernel runs.
-        unsafe { Atomic::from_ptr((segment as *mut u64).add(index)) }
+        unsafe { Atomic::from_ptr(segment.add(index)) }
+    }
+
+    /// What a rank that does the same sets as a flag.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u64 {
+        (self.number as u64) << 32 | self.meeting.hash as u64
     }
 
     /// Waits until this block of every rank has come here; what each has written before is then seen. False if the kernel has to
     /// end: in all threads of the block.
     #[inline(always)]
     pub(crate) fn barrier(&self, phase: usize) -> bool {
-        let meeting = &self.meeting;
         thread::sync_threads();
-        let peer = thread::linear_in_block() as usize;
+        let (own, peer) = (self.meeting.rank as usize, thread::linear_in_block() as usize);
         let mut has_failed = false;
-        if peer < meeting.world as usize {
-            let own = meeting.rank as usize;
-            let word = (self.number as u64) << 32 | meeting.hash as u64;
-            // SAFETY: both ranks are of the world.
-            let (theirs, ours) = unsafe { (meeting.segment(peer), meeting.segment(own)) };
+        if peer < self.meeting.world as usize {
             // It orders what all threads of the block have written: they have met above.
-            self.flag(theirs, phase, own).store(word, Ordering::Release);
-            has_failed = !self.await_flag(self.flag(ours, phase, peer), peer);
+            self.flag(peer, phase, own).store(self.word(), Ordering::Release);
+            has_failed = !self.await_flag(self.flag(own, phase, peer), peer);
         }
         !thread::sync_threads_or(has_failed)
     }
 
     #[inline(always)]
     fn await_flag(&self, flag: &Atomic<u64, scope::System>, peer: usize) -> bool {
-        let (mut polls, mut since) = (0u32, 0);
+        let mut wait = Wait::default();
         loop {
-            let found = flag.load(Ordering::Acquire);
-            if (found >> 32) as u32 == self.number {
-                let is_same = found as u32 == self.meeting.hash;
-                if !is_same {
-                    self.meeting.fail(Verdict::Mismatched { rank: peer, hash: self.meeting.hash });
-                }
-                return is_same;
+            match self.is_set(flag.load(Ordering::Acquire), peer) {
+                Some(is_same) => return is_same,
+                None if wait.goes_on(&self.meeting, peer) => {}
+                None => return false,
             }
-            polls = polls.wrapping_add(1);
-            if !polls.is_multiple_of(POLLS) {
-                continue;
-            }
-            let now = clock::nanoseconds();
-            if since == 0 {
-                since = now;
-            }
-            if self.meeting.host(ABORT).load(Ordering::Relaxed) != 0 {
-                self.meeting.fail(Verdict::Aborted);
-                return false;
-            }
-            if now.wrapping_sub(since) > self.meeting.timeout {
-                self.meeting.fail(Verdict::TimedOut { rank: peer, hash: self.meeting.hash });
-                return false;
-            }
-            thread::system_pause();
         }
+    }
+
+    /// Whether a rank's flag is of this epoch, and then whether the rank does the same; if not, the kernel fails.
+    #[inline(always)]
+    pub(crate) fn is_set(&self, flag: u64, peer: usize) -> Option<bool> {
+        if (flag >> 32) as u32 != self.number {
+            return None;
+        }
+        let is_same = flag == self.word();
+        if !is_same {
+            self.meeting.fail(Verdict::Mismatched { rank: peer, hash: self.meeting.hash });
+        }
+        Some(is_same)
     }
 
     /// Ends the block's part. All threads of the block have met since they began.
@@ -268,5 +290,38 @@ impl Epoch {
             self.meeting.control(block).store(self.number, Ordering::Relaxed);
             block += threads * blocks;
         }
+    }
+}
+
+/// How long a thread has waited.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wait {
+    polls: u32,
+    /// On the clock; zero before the first look at it.
+    since: u64,
+}
+
+impl Wait {
+    /// After it has looked in vain for what comes from a rank. False if the kernel has to end.
+    #[inline(always)]
+    pub(crate) fn goes_on(&mut self, meeting: &Meeting, peer: usize) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS) {
+            return true;
+        }
+        let now = clock::nanoseconds();
+        if self.since == 0 {
+            self.since = now;
+        }
+        if meeting.host(ABORT).load(Ordering::Relaxed) != 0 {
+            meeting.fail(Verdict::Aborted);
+            return false;
+        }
+        if now.wrapping_sub(self.since) > meeting.timeout {
+            meeting.fail(Verdict::TimedOut { rank: peer, hash: meeting.hash });
+            return false;
+        }
+        thread::system_pause();
+        true
     }
 }

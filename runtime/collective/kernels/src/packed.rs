@@ -3,6 +3,7 @@
 use gpu_std::{Vector, bf16, f16};
 
 use crate::number::{Accumulate, Number, Step};
+use crate::vectors::once;
 
 /// A number, of which several are moved and reduced at once.
 pub trait Packed: Number {
@@ -24,6 +25,27 @@ pub trait Packed: Number {
     /// They are valid for writes and aligned to 16 bytes.
     unsafe fn store(lanes: Self::Lanes, to: *mut Self);
 
+    /// Reads the first elements, [`Self::LANES`] or fewer; the others are zero.
+    ///
+    /// # Safety
+    /// They are valid for reads.
+    unsafe fn load_first(from: *const Self, lanes: usize) -> Self::Lanes;
+
+    /// Writes the first elements, [`Self::LANES`] or fewer.
+    ///
+    /// # Safety
+    /// They are valid for writes.
+    unsafe fn store_first(lanes: Self::Lanes, to: *mut Self, count: usize);
+
+    /// The elements of these bytes.
+    fn of_words(words: [u32; 4]) -> Self::Lanes;
+
+    /// The bytes of the elements.
+    fn to_words(lanes: Self::Lanes) -> [u32; 4];
+
+    /// Each multiplied by the factor.
+    fn scale(lanes: Self::Lanes, factor: Self) -> Self::Lanes;
+
     /// Reduces the elements of the first `world` ranks, lane by lane.
     fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes;
 }
@@ -35,7 +57,7 @@ pub struct Reduce {
     pub step: Step,
     /// The number of ranks, at least one.
     pub world: u32,
-    /// Whether the result is divided by it.
+    /// Whether a sum is divided by it.
     pub is_average: bool,
 }
 
@@ -67,9 +89,57 @@ macro_rules! packed {
             }
 
             #[inline(always)]
+            unsafe fn load_first(from: *const Self, lanes: usize) -> Self::Lanes {
+                let mut values = Self::of_words([0; 4]);
+                let mut lane = 0;
+                while lane < $lanes {
+                    if lane < lanes {
+                        // SAFETY: passed on from the caller.
+                        values[lane] = unsafe { from.add(lane).read() };
+                    }
+                    lane += 1;
+                }
+                values
+            }
+
+            #[inline(always)]
+            unsafe fn store_first(lanes: Self::Lanes, to: *mut Self, count: usize) {
+                let mut lane = 0;
+                while lane < $lanes {
+                    if lane < count {
+                        // SAFETY: passed on from the caller.
+                        unsafe { to.add(lane).write(lanes[lane]) };
+                    }
+                    lane += 1;
+                }
+            }
+
+            #[inline(always)]
+            fn of_words(words: [u32; 4]) -> Self::Lanes {
+                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                unsafe { core::mem::transmute_copy(&words) }
+            }
+
+            #[inline(always)]
+            fn to_words(lanes: Self::Lanes) -> [u32; 4] {
+                // SAFETY: both are 16 bytes, and any bytes are numbers.
+                unsafe { core::mem::transmute_copy(&lanes) }
+            }
+
+            #[inline(always)]
+            fn scale(mut lanes: Self::Lanes, factor: Self) -> Self::Lanes {
+                let mut lane = 0;
+                while lane < $lanes {
+                    lanes[lane] = <$type>::narrow(lanes[lane].widen().multiply(factor.widen()));
+                    lane += 1;
+                }
+                lanes
+            }
+
+            #[inline(always)]
             fn reduce<const WORLD: usize>(how: Reduce, of_ranks: [Self::Lanes; WORLD]) -> Self::Lanes {
                 macro_rules! by {
-                    ($step:expr) => {{
+                    ($step:expr, $end:expr) => {{
                         let mut result = of_ranks[0];
                         let mut lane = 0;
                         while lane < $lanes {
@@ -81,17 +151,22 @@ macro_rules! packed {
                                 }
                                 rank += 1;
                             }
-                            result[lane] = how.finish(wide);
+                            result[lane] = $end(wide);
                             lane += 1;
                         }
                         result
                     }};
                 }
+                // The sum is apart, and first: a jump by a table takes its time, and so does a quotient that is not wanted.
+                if how.step == Step::Add && !how.is_average {
+                    return by!(Step::Add, Self::narrow);
+                }
+                once();
                 match how.step {
-                    Step::Add => by!(Step::Add),
-                    Step::Multiply => by!(Step::Multiply),
-                    Step::Less => by!(Step::Less),
-                    Step::Greater => by!(Step::Greater),
+                    Step::Add => by!(Step::Add, |wide| how.finish(wide)),
+                    Step::Multiply => by!(Step::Multiply, Self::narrow),
+                    Step::Less => by!(Step::Less, Self::narrow),
+                    Step::Greater => by!(Step::Greater, Self::narrow),
                 }
             }
         }

@@ -1,36 +1,53 @@
 //! `reduce`: the elements of all ranks reduced, for all ranks, for one, or a block for each.
 //!
-//! *One shot*: each rank copies its elements into its segment, and reads those of all ranks: one barrier, (n - 1) times the
-//! elements over the links. *Two shots*: each rank reduces a part of the elements, and reads the other parts from the ranks
-//! that have reduced them: two barriers, 2 (n - 1) / n times the elements. *Direct*: of elements that lie in memory which all ranks
-//! reach: they are not copied first. A rank that gets a block of the result reduces that alone, which is one shot of two.
+//! A rank writes what others reduce into their halves, which costs less than what others read from it: no one waits for an answer
+//! over the links. *One shot*: each rank writes its elements to all others and reduces what all have written: one barrier, (n - 1)
+//! times the elements over the links. *Two shots*: each rank reduces a part of the elements and writes the results to all others:
+//! two barriers, 2 (n - 1) / n times the elements. *Direct*: of elements that lie in memory which all ranks reach, where each rank
+//! reads its part. A rank that gets a block of the result reduces that alone, which is one shot of two.
 //!
 //! Each result is reduced in the order of ranks. In two shots one rank computes it for all, in one shot each does the same
 //! steps: the bits are the same on all ranks, in every run, and those of the Host backend.
+//!
+//! Block b of a rank writes for block b of another, and reads what that has written: each has the same vectors of each part.
 
 use gpu_std::prelude::*;
 
 use crate::meeting::{Epoch, Meeting};
-use crate::number::{Accumulate, Step};
+use crate::number::Step;
 use crate::packed::{Packed, Reduce};
-use crate::vectors::{copy, lanes_of, once, own_vectors, vectors};
+use crate::vectors::{copy, first, load, once, own_vectors, store, stride, unknown, vectors};
 
-/// Bits of [`Meeting::options`]: the [`Step`], and what follows.
+/// Bits of [`Meeting::options`]: the [`Step`], and what follows. They are the same on all ranks.
 pub mod options {
     /// The bits of the step.
     pub const STEP: u32 = 3;
-    /// Results are divided by the number of ranks.
+    /// Sums are divided by the number of ranks.
     pub const AVERAGE: u32 = 1 << 2;
     /// The rank's elements are multiplied by its factor before. Not with [`DIRECT`].
     pub const SCALED: u32 = 1 << 3;
-    /// In two shots.
+    /// In two shots. [`push`](mod@crate::push) knows none of what follows but [`to`].
     pub const TWO_SHOT: u32 = 1 << 4;
     /// Of elements at [`Meeting::direct`](super::Meeting::direct); in two shots, or with [`SCATTER`].
     pub const DIRECT: u32 = 1 << 5;
     /// Each rank gets a block of the result, of as many that `x` has. Not with [`TWO_SHOT`].
     pub const SCATTER: u32 = 1 << 6;
-    /// This rank gets nothing, others do: `y` is not used.
-    pub const SILENT: u32 = 1 << 7;
+    /// With [`DIRECT`], in two shots: the results replace the elements, on all ranks.
+    pub const IN_PLACE: u32 = 1 << 7;
+    /// From this bit on: one more than the rank that alone gets the results.
+    const ROOT: u32 = 8;
+
+    /// For one rank alone; for others `y` is not used.
+    pub const fn to(root: usize) -> u32 {
+        (root as u32 + 1) << ROOT
+    }
+
+    /// Whether a rank gets results.
+    #[inline(always)]
+    pub(crate) const fn is_for(options: u32, rank: usize) -> bool {
+        let root = options >> ROOT;
+        root == 0 || root == rank as u32 + 1
+    }
 }
 
 /// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`; with [`options::SCATTER`] of each block of `x`, which
@@ -38,9 +55,10 @@ pub mod options {
 ///
 /// # Safety
 /// All ranks launch it in the same shape, with blocks and grids of one row, at most [`THREADS`](crate::meeting::THREADS) and
-/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), and with meetings of one communicator that differ in nothing but the rank and
-/// [`options::SILENT`]. A half has room for the elements, each block from a multiple of 16 bytes on, or for the part of one rank if
-/// they are reached directly; then blocks begin at multiples of 16 bytes. `x` is valid for reads, `y` for writes.
+/// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), and with meetings of one communicator that differ in nothing but the rank. A half has
+/// room, each from a multiple of 16 bytes on, for the elements of all other ranks, or with [`options::SCATTER`] for the rank's
+/// block of theirs; in two shots half of it has room for the elements. What is reached directly needs no room, but in two shots
+/// for results that are not in place; then blocks begin at multiples of 16 bytes. `x` is valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
@@ -63,29 +81,53 @@ pub unsafe fn reduce<T: Packed, const WORLD: usize>(
         is_average: has(options::AVERAGE),
     };
     let rank = meeting.rank as usize;
-    let work = Work {
-        how,
-        x,
-        y,
-        len,
-        stride,
-        factor: has(options::SCALED).then_some(factor),
-        rank,
-        is_direct: has(options::DIRECT),
-        is_silent: has(options::SILENT),
-        epoch,
-    };
-    // SAFETY: the caller's promise.
-    let is_done = unsafe {
-        match (has(options::TWO_SHOT), has(options::SCATTER)) {
-            (true, _) => work.two_shot::<WORLD>(),
-            (false, true) => work.one_shot::<WORLD>(how.world as usize, rank),
-            (false, false) => work.one_shot::<WORLD>(1, 0),
+    let factor = has(options::SCALED).then_some(factor);
+    let parts = match (has(options::TWO_SHOT), has(options::SCATTER)) {
+        (true, _) => {
+            // A division by zero would be a panic.
+            let part = vectors::<T>(len).div_ceil((meeting.world as usize).max(1)) * T::LANES;
+            Parts { stride: part, len: part, end: len }
         }
+        (false, true) => Parts { stride, len, end: usize::MAX },
+        (false, false) => Parts { stride: 0, len, end: len },
     };
-    if is_done {
+    let work = Work { how, x, y, parts, factor, rank, epoch };
+    // SAFETY: the caller's promise.
+    if unsafe { work.run::<WORLD>() } {
         epoch.end();
     }
+}
+
+/// What each rank reduces.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Elements from the beginning of one rank's to that of the next one's.
+    stride: usize,
+    /// Elements of a part, but for what is beyond the end.
+    len: usize,
+    end: usize,
+}
+
+impl Parts {
+    /// Where the part of a rank begins.
+    #[inline(always)]
+    fn start(self, rank: usize) -> usize {
+        (rank * self.stride).min(self.end)
+    }
+
+    /// The elements of the part of a rank.
+    #[inline(always)]
+    fn len(self, rank: usize) -> usize {
+        self.len.min(self.end - self.start(rank))
+    }
+}
+
+/// The most vectors of a thread that are under way together.
+const DEPTH: usize = 2;
+
+/// Those that are reduced together: as many as there are registers for.
+const fn depth(world: usize) -> usize {
+    if world == 2 { DEPTH } else { 1 }
 }
 
 /// What a thread does in an operation.
@@ -94,185 +136,230 @@ struct Work<T> {
     how: Reduce,
     x: *const T,
     y: *mut T,
-    len: usize,
-    stride: usize,
+    parts: Parts,
     factor: Option<T>,
     rank: usize,
-    is_direct: bool,
-    is_silent: bool,
     epoch: Epoch,
 }
 
 impl<T: Packed> Work<T> {
-    /// Copies a vector of `len` of the rank's elements into its half, multiplied by its factor if it has one.
+    #[inline(always)]
+    fn has(&self, option: u32) -> bool {
+        self.epoch.meeting.options & option != 0
+    }
+
+    /// Whether there is such a rank besides this one.
+    #[inline(always)]
+    fn is_other(&self, rank: usize) -> bool {
+        rank < self.how.world as usize && rank != self.rank
+    }
+
+    #[inline(always)]
+    fn is_for(&self, rank: usize) -> bool {
+        options::is_for(self.epoch.meeting.options, rank)
+    }
+
+    /// A vector of `len` of the rank's elements, multiplied by its factor if it has one.
     ///
     /// # Safety
-    /// As for [`copy`].
+    /// As for [`load`].
     #[inline(always)]
-    unsafe fn publish(&self, from: *const T, half: *mut T, len: usize, vector: usize) {
-        let Some(factor) = self.factor else {
-            // SAFETY: the caller's promise.
-            return unsafe { copy(from, half, len, vector) };
-        };
-        let mut lane = 0;
-        while lane < lanes_of::<T>(len, vector) {
-            once();
-            let at = vector * T::LANES + lane;
-            // SAFETY: the caller's promise.
-            unsafe { half.add(at).write(T::narrow(from.add(at).read().widen().multiply(factor.widen()))) };
-            lane += 1;
+    unsafe fn own(&self, from: *const T, len: usize, vector: usize) -> T::Lanes {
+        // SAFETY: passed on from the caller.
+        let lanes = unsafe { load(from, len, vector) };
+        match self.factor {
+            Some(factor) => T::scale(lanes, factor),
+            None => lanes,
         }
     }
 
-    /// Reduces a vector of what all ranks have.
-    ///
-    /// # Safety
-    /// The ranks have it in whole, at a multiple of 16, and what they have written is seen.
+    /// The rank that is so many behind this one, less than there are ranks.
     #[inline(always)]
-    unsafe fn reduced<const WORLD: usize>(&self, sources: &[*mut T; WORLD], vector: usize) -> T::Lanes {
-        // All reads before the first is used: they are under way together.
-        // SAFETY: the caller's promise; those beyond the world are this rank's.
-        let of_ranks = sources.map(|source| unsafe { T::load(source.add(vector * T::LANES)) });
-        T::reduce(self.how, of_ranks)
+    fn after(&self, steps: usize) -> usize {
+        let (rank, world) = (self.rank + steps, self.how.world as usize);
+        if rank < world { rank } else { rank - world }
     }
 
-    /// Reduces a vector of `len` elements of all ranks into `to`: in one access if it is whole and `to` is aligned to 16 bytes.
-    ///
-    /// # Safety
-    /// As for [`Self::reduced`]; `to` is valid for the elements.
+    /// Where in the half of `of` the rank `from` writes its elements of a part, as each other rank does.
     #[inline(always)]
-    unsafe fn reduce_to<const WORLD: usize>(
-        &self,
-        sources: &[*mut T; WORLD],
-        to: *mut T,
-        len: usize,
-        vector: usize,
-    ) {
-        let (lanes, at) = (lanes_of::<T>(len, vector), vector * T::LANES);
-        // SAFETY: the caller's promise.
-        unsafe {
-            if to.addr().is_multiple_of(16) && lanes == T::LANES {
-                return T::store(self.reduced(sources, vector), to.add(at));
-            }
-            let mut lane = 0;
-            while lane < lanes {
-                once();
-                let of_ranks = sources.map(|source| source.add(at + lane).read().widen());
-                let mut wide = of_ranks[0];
-                let mut rank = 1;
-                while rank < WORLD {
-                    if (rank as u32) < self.how.world {
-                        wide = self.how.step.apply(wide, of_ranks[rank]);
-                    }
-                    rank += 1;
-                }
-                to.add(at + lane).write(self.how.finish(wide));
-                lane += 1;
-            }
-        }
+    fn slot(&self, of: usize, from: usize) -> *mut T {
+        let place = from - usize::from(from > of);
+        self.epoch.half::<T>(of).wrapping_add(place * vectors::<T>(self.parts.len) * T::LANES)
     }
 
-    /// Where all ranks have what is reduced, `offset` elements behind the first; in place of ranks beyond the world, this rank.
-    ///
-    /// # Safety
-    /// All ranks have it there.
+    /// Where in the half of a rank the results of two shots are.
     #[inline(always)]
-    unsafe fn sources<const WORLD: usize>(&self, offset: usize) -> [*mut T; WORLD] {
-        let mut sources = [core::ptr::null_mut(); WORLD];
-        let mut rank = 0;
-        while rank < WORLD {
-            let of = if (rank as u32) < self.how.world { rank } else { self.rank };
-            // SAFETY: there is such a rank.
-            unsafe {
-                let first: *mut T = if self.is_direct { self.epoch.direct(of) } else { self.epoch.half(of) };
-                sources[rank] = first.add(offset);
-            }
-            rank += 1;
-        }
-        sources
-    }
-
-    /// Reduces one block of several: the same on all ranks, or each its own.
-    ///
-    /// # Safety
-    /// As for [`reduce`].
-    #[inline(always)]
-    unsafe fn one_shot<const WORLD: usize>(&self, blocks: usize, own_block: usize) -> bool {
-        let vectors = vectors::<T>(self.len);
-        // SAFETY: the vectors are of the elements, and each thread's own. Halves have room for whole vectors.
-        unsafe {
-            let half = self.epoch.half::<T>(self.rank);
-            let published = if self.is_direct { 0 } else { blocks };
-            for block in 0..published {
-                let (from, to) = (self.x.add(block * self.stride), half.add(block * vectors * T::LANES));
-                for vector in own_vectors(vectors) {
-                    self.publish(from, to, self.len, vector);
-                }
-            }
-            if !self.epoch.barrier(0) {
-                return false;
-            }
-            if !self.is_silent {
-                let stride = if self.is_direct { self.stride } else { vectors * T::LANES };
-                let sources = self.sources::<WORLD>(own_block * stride);
-                for vector in own_vectors(vectors) {
-                    self.reduce_to(&sources, self.y, self.len, vector);
-                }
-            }
-        }
-        // The program's memory is its own again when all have read it.
-        !self.is_direct || self.epoch.barrier(1)
+    fn results(&self, of: usize) -> *mut T {
+        self.epoch.half::<T>(of).wrapping_byte_add(self.epoch.meeting.half_bytes as usize / 2)
     }
 
     /// # Safety
     /// As for [`reduce`].
     #[inline(always)]
-    unsafe fn two_shot<const WORLD: usize>(&self) -> bool {
-        // A division by zero would be a panic.
-        let world = (self.how.world as usize).max(1);
-        // Each rank's part begins at a multiple of this; a thread has the same places in all parts.
-        let part = vectors::<T>(self.len).div_ceil(world);
-        let start = |rank: usize| (rank * part * T::LANES).min(self.len);
-        let len = |rank: usize| (part * T::LANES).min(self.len - start(rank));
-        // Where a rank has its part's results: in place of what they were made of, unless that is the program's.
-        // SAFETY: a half has room for them.
-        let results = |rank: usize| unsafe {
-            self.epoch.half::<T>(rank).add(if self.is_direct { 0 } else { start(rank) })
-        };
-        // SAFETY: the vectors are of the elements. Each is written by one thread of one rank at a time: its own rank's copy
-        // before the first barrier, the results by the rank whose part it is before the second.
+    unsafe fn run<const WORLD: usize>(&self) -> bool {
+        let world = self.how.world as usize;
+        let (is_direct, is_in_place) = (self.has(options::DIRECT), self.has(options::IN_PLACE));
+        let is_two_shot = self.has(options::TWO_SHOT);
+        // SAFETY: the caller's promise. The first barrier is between the others' elements and the reader of a part, the second
+        // between that part's results and their readers. Until then no one else has to do with the places of a part: its elements
+        // are read by the rank whose part it is, which then writes there.
         unsafe {
-            if !self.is_direct {
-                let half = self.epoch.half::<T>(self.rank);
-                for rank in 0..world {
-                    let (from, to) = (self.x.add(start(rank)), half.add(start(rank)));
-                    for vector in own_vectors(vectors::<T>(len(rank))) {
-                        self.publish(from, to, len(rank), vector);
-                    }
+            // Each rank begins with the one after it, so that not all write to one.
+            for step in 1..if is_direct { 0 } else { world } {
+                let rank = self.after(step);
+                // In two shots all reduce.
+                if is_two_shot || self.is_for(rank) {
+                    self.give(rank);
                 }
             }
             if !self.epoch.barrier(0) {
                 return false;
             }
-            let (sources, own) = (self.sources::<WORLD>(start(self.rank)), results(self.rank));
-            // The results are aligned, and have room for a whole vector.
-            let own_len = len(self.rank);
-            for vector in own_vectors(vectors::<T>(own_len)) {
-                self.reduce_to(&sources, own, own_len, vector);
+            if is_two_shot || self.is_for(self.rank) {
+                self.reduce::<WORLD>();
             }
-            if !self.epoch.barrier(1) {
+            // The program's memory is its own again when all have read it.
+            if (is_two_shot || is_direct) && !self.epoch.barrier(1) {
                 return false;
             }
-            // Each rank begins with itself and goes on with the one after it, so that not all read one.
-            let steps = if self.is_silent { 0 } else { world };
-            for step in 0..steps {
-                let rank = (self.rank + step) % world;
-                let (from, to) = (results(rank), self.y.add(start(rank)));
-                for vector in own_vectors(vectors::<T>(len(rank))) {
-                    copy(from, to, len(rank), vector);
+            let others = if is_two_shot && self.is_for(self.rank) && !is_in_place { world } else { 0 };
+            for step in 1..others {
+                let rank = self.after(step);
+                let (start, len) = (self.parts.start(rank), self.parts.len(rank));
+                let (from, to) = (self.results(self.rank).add(start), self.y.add(start));
+                for vector in own_vectors(vectors::<T>(len)) {
+                    copy(from, to, len, vector);
                 }
             }
         }
         true
+    }
+
+    /// Writes this rank's elements of another rank's part into its slot there.
+    ///
+    /// # Safety
+    /// As for [`reduce`].
+    #[inline(always)]
+    unsafe fn give(&self, rank: usize) {
+        let (from, len) = (self.x.wrapping_add(self.parts.start(rank)), self.parts.len(rank));
+        let (to, count, stride) = (self.slot(rank, self.rank), vectors::<T>(len), stride());
+        let mut vector = first();
+        while vector < count {
+            once();
+            // All reads before the first is used: they are under way together.
+            let mut elements = [T::of_words([0; 4]); DEPTH];
+            let mut step = 0;
+            while step < DEPTH {
+                if vector + step * stride < count {
+                    // SAFETY: the vector has elements.
+                    elements[step] = unsafe { self.own(from, len, vector + step * stride) };
+                }
+                step += 1;
+            }
+            step = 0;
+            while step < DEPTH {
+                if vector + step * stride < count {
+                    // SAFETY: there is room for whole vectors.
+                    unsafe { T::store(elements[step], to.add((vector + step * stride) * T::LANES)) };
+                }
+                step += 1;
+            }
+            vector += DEPTH * stride;
+        }
+    }
+
+    /// Reduces this rank's part.
+    ///
+    /// # Safety
+    /// As for [`reduce`]; what the others have written is seen.
+    #[inline(always)]
+    unsafe fn reduce<const WORLD: usize>(&self) {
+        let (start, len) = (self.parts.start(self.rank), self.parts.len(self.rank));
+        let (own, count, stride) = (self.x.wrapping_add(start), vectors::<T>(len), stride());
+        let mut vector = first();
+        while vector < count {
+            once();
+            // There are not the registers for what LLVM would compute before the loop: where each rank has its elements.
+            let mut this = *self;
+            this.rank = unknown(this.rank);
+            this.parts.len = unknown(this.parts.len);
+            this.epoch.meeting.direct = unknown(this.epoch.meeting.direct as usize) as u64;
+            // As in `give`.
+            let mut elements = [[T::of_words([0; 4]); WORLD]; DEPTH];
+            let mut step = 0;
+            while step < depth(WORLD) {
+                let vector = vector + step * stride;
+                if vector < count {
+                    let mut rank = 0;
+                    while rank < WORLD {
+                        if this.is_other(rank) {
+                            // SAFETY: the others' elements are there in whole vectors, at a multiple of 16.
+                            elements[step][rank] =
+                                unsafe { T::load(this.source(rank, start).add(vector * T::LANES)) };
+                        } else if rank == this.rank {
+                            // SAFETY: the vector has elements.
+                            elements[step][rank] = unsafe { this.own(own, len, vector) };
+                        }
+                        rank += 1;
+                    }
+                }
+                step += 1;
+            }
+            step = 0;
+            while step < depth(WORLD) {
+                let vector = vector + step * stride;
+                if vector < count {
+                    // SAFETY: the vector has elements, which have been read.
+                    unsafe { this.put(T::reduce(this.how, elements[step]), start, len, vector) };
+                }
+                step += 1;
+            }
+            vector += depth(WORLD) * stride;
+        }
+    }
+
+    /// Where another rank's elements of this rank's part, which begins at `start`, are: in a slot of this rank's half, or where that
+    /// rank has them.
+    ///
+    /// # Safety
+    /// There is such a rank, and a table, if they are reached directly.
+    #[inline(always)]
+    unsafe fn source(&self, rank: usize, start: usize) -> *mut T {
+        if self.has(options::DIRECT) {
+            // SAFETY: passed on from the caller.
+            unsafe { self.epoch.direct::<T>(rank).add(start) }
+        } else {
+            self.slot(self.rank, rank)
+        }
+    }
+
+    /// Writes results of this rank's part, which begins at `start`: for itself, in two shots for all.
+    ///
+    /// # Safety
+    /// The vector has elements, which have been read.
+    #[inline(always)]
+    unsafe fn put(&self, result: T::Lanes, start: usize, len: usize, vector: usize) {
+        let is_two_shot = self.has(options::TWO_SHOT);
+        let own = self.y.wrapping_add(if is_two_shot { start } else { 0 });
+        if self.is_for(self.rank) {
+            // SAFETY: passed on from the caller.
+            unsafe { store(result, own, len, vector) };
+        }
+        let others = if is_two_shot { self.how.world as usize } else { 0 };
+        for rank in 0..others {
+            // One body for all.
+            let rank = unknown(rank);
+            if rank != self.rank && self.is_for(rank) {
+                // SAFETY: there is such a rank, and a table if it is needed; passed on from the caller.
+                unsafe {
+                    let all = if self.has(options::IN_PLACE) {
+                        self.epoch.direct(rank)
+                    } else {
+                        self.results(rank)
+                    };
+                    store(result, all.add(start), len, vector);
+                }
+            }
+        }
     }
 }

@@ -15,12 +15,38 @@ pub(crate) fn once() {
     }
 }
 
+/// The same number, of which LLVM knows nothing.
+#[inline(always)]
+pub(crate) fn unknown(number: usize) -> usize {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let same;
+        // SAFETY: nothing else happens. As it may, it is not done before a loop that it is in.
+        unsafe {
+            core::arch::asm!("mov.b64 {same}, {number};", number = in(reg64) number, same = out(reg64) same, options(nomem, nostack));
+        }
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    number
+}
+
+/// The first vector of a thread.
+#[inline(always)]
+pub(crate) fn first() -> usize {
+    thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize
+}
+
+/// From a vector of a thread to its next.
+#[inline(always)]
+pub(crate) fn stride() -> usize {
+    thread::block_dim_x() as usize * thread::grid_dim_x() as usize
+}
+
 /// The vectors of a thread up to a number, from the first on, which is the same on all ranks.
 #[inline(always)]
 pub(crate) fn own_vectors(count: usize) -> impl Iterator<Item = usize> {
-    let (block, threads) = (thread::block_idx_x() as usize, thread::block_dim_x() as usize);
-    let stride = threads * thread::grid_dim_x() as usize;
-    let mut next = block * threads + thread::thread_idx_x() as usize;
+    let (mut next, stride) = (first(), stride());
     core::iter::from_fn(move || {
         once();
         let vector = next;
@@ -39,6 +65,42 @@ pub(crate) fn vectors<T: Packed>(len: usize) -> usize {
 #[inline(always)]
 pub(crate) fn lanes_of<T: Packed>(len: usize, vector: usize) -> usize {
     T::LANES.min(len - vector * T::LANES)
+}
+
+/// Reads a vector of `len` elements: in one access if it is whole and aligned to 16 bytes. Elements beyond are zero.
+///
+/// # Safety
+/// The vector has elements, which are valid.
+#[inline(always)]
+pub(crate) unsafe fn load<T: Packed>(from: *const T, len: usize, vector: usize) -> T::Lanes {
+    let lanes = lanes_of::<T>(len, vector);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let from = from.add(vector * T::LANES);
+        if from.addr().is_multiple_of(16) && lanes == T::LANES {
+            T::load(from)
+        } else {
+            T::load_first(from, lanes)
+        }
+    }
+}
+
+/// Writes a vector of `len` elements, likewise.
+///
+/// # Safety
+/// As for [`load`].
+#[inline(always)]
+pub(crate) unsafe fn store<T: Packed>(result: T::Lanes, to: *mut T, len: usize, vector: usize) {
+    let lanes = lanes_of::<T>(len, vector);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = to.add(vector * T::LANES);
+        if to.addr().is_multiple_of(16) && lanes == T::LANES {
+            T::store(result, to);
+        } else {
+            T::store_first(result, to, lanes);
+        }
+    }
 }
 
 /// Copies a vector of `len` elements: in one access each if it is whole and both are aligned to 16 bytes.

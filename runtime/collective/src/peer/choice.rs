@@ -2,27 +2,67 @@
 
 use std::time::Duration;
 
+use warpsmith_collective_kernels::words::room;
+
 use crate::backend::{Batch, Call, Kind};
 
 /// Bytes of a half of a rank's segment, on GPUs and on emulated devices: what one launch reduces at most.
 const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
-/// Threads of a block, on GPUs and on emulated devices.
+/// Threads of a block, on GPUs and on emulated devices; those of elements that are pushed.
 const THREADS: (u32, u32) = (512, 32);
+const PUSH_THREADS: (u32, u32) = (warpsmith_collective_kernels::push::THREADS, 32);
 /// The most blocks of a launch, on GPUs and on emulated devices.
-const BLOCKS: (usize, usize) = (48, 2);
+const BLOCKS: (usize, usize) = (128, 2);
+const PUSH_BLOCKS: (usize, usize) = (64, 2);
+/// The last epoch before the first operation: emulated devices soon come to the end of the numbers.
+const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
 /// How long a kernel waits at most, whatever the operation's time is: an emulated device is lost with a kernel that runs for
 /// 300 s, by default.
 const LONGEST: (Duration, Duration) = (Duration::MAX, Duration::from_secs(280));
 
-/// Up to how many ranks, the most bytes of one shot, and the most bytes that Auto does not leave to NCCL. They are estimates from
-/// what others have published: nothing was measured.
-///
-/// Two ranks move as many bytes in one shot as in two.
-const THRESHOLDS: [(usize, usize, usize); 3] =
-    [(2, 512 << 10, 16 << 20), (4, 256 << 10, 4 << 20), (8, 128 << 10, 4 << 20)];
-/// The same for emulated devices, small enough for tests to have both.
-const EMULATED_THRESHOLDS: (usize, usize) = (4 << 10, 1 << 20);
+/// The most bytes of what is done in a way.
+#[derive(Debug, Clone, Copy)]
+struct Thresholds {
+    /// Up to how many ranks.
+    world: usize,
+    /// Of elements that are pushed as words.
+    pushed: usize,
+    /// Of one shot; more are reduced where they are, if all ranks reach them there.
+    one_shot: usize,
+    /// Of what Auto does not leave to NCCL.
+    auto: usize,
+}
+
+const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, auto: 0 };
+
+/// Those of two ranks were measured on two H100 with NVLink, the others are estimates from what others have published.
+const THRESHOLDS: [Thresholds; 3] = [
+    Thresholds { world: 2, pushed: 256 << 10, one_shot: 512 << 10, auto: 16 << 20 },
+    Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, auto: 4 << 20 },
+    Thresholds { world: 8, pushed: 32 << 10, one_shot: 128 << 10, auto: 4 << 20 },
+];
+/// Of emulated devices, small enough for tests to have all ways.
+const EMULATED_THRESHOLDS: Thresholds =
+    Thresholds { world: usize::MAX, pushed: 2 << 10, one_shot: 8 << 10, auto: 1 << 20 };
+
+// There is room for what is pushed.
+const _: () = {
+    let mut row = 0;
+    while row < THRESHOLDS.len() {
+        let Thresholds { world, pushed, .. } = THRESHOLDS[row];
+        assert!(pushed <= room(world) && EMULATED_THRESHOLDS.pushed <= room(world));
+        row += 1;
+    }
+};
+
+/// How elements are reduced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Pushed,
+    OneShot,
+    TwoShot,
+}
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +94,15 @@ impl Choice {
         self.of(HALF_BYTES)
     }
 
-    /// The bytes of one shot at most, and those of Auto.
-    fn thresholds(&self) -> (usize, usize) {
+    pub fn epochs_before(&self) -> u32 {
+        self.of(EPOCHS_BEFORE)
+    }
+
+    fn thresholds(&self) -> Thresholds {
         if self.is_emulated {
             return EMULATED_THRESHOLDS;
         }
-        let row = THRESHOLDS.iter().find(|(world, ..)| self.world <= *world);
-        row.map_or((0, 0), |(_, one_shot, auto)| (*one_shot, *auto))
+        THRESHOLDS.into_iter().find(|row| self.world <= row.world).unwrap_or(NONE)
     }
 
     /// Whether all of these operations are done by kernels of this backend.
@@ -70,7 +112,7 @@ impl Choice {
 
     fn takes_call(&self, call: &Call) -> bool {
         let bytes = call.counted_bytes(self.world);
-        let (one_shot, auto) = self.thresholds();
+        let Thresholds { one_shot, auto, .. } = self.thresholds();
         let is_f8 = call.reduction.is_some_and(|reduction| reduction.element.is_f8());
         let is_within = match call.kind {
             Kind::Send { .. } | Kind::Receive { .. } => return false,
@@ -87,17 +129,36 @@ impl Choice {
         !is_f8 && (is_within || !self.is_auto)
     }
 
-    /// Whether this number of bytes is reduced in two shots.
-    pub fn is_two_shot(&self, bytes: usize) -> bool {
-        bytes > self.thresholds().0
+    /// How this number of bytes is reduced, for all ranks or for one.
+    pub fn way(&self, bytes: usize) -> Way {
+        let Thresholds { pushed, one_shot, .. } = self.thresholds();
+        match bytes {
+            _ if bytes <= pushed => Way::Pushed,
+            // Two ranks move as many bytes in one shot as in two.
+            _ if bytes <= one_shot || self.world <= 2 => Way::OneShot,
+            _ => Way::TwoShot,
+        }
+    }
+
+    /// Whether this number of bytes is reduced where it is, if all ranks reach it there.
+    pub fn is_direct(&self, bytes: usize) -> bool {
+        bytes > self.thresholds().one_shot
     }
 
     /// The shape of a launch whose threads share vectors of this number of bytes.
     pub fn shape(&self, bytes: usize) -> Shape {
-        let threads = self.of(THREADS);
-        let blocks = bytes.div_ceil(16 * threads as usize).clamp(1, self.of(BLOCKS)) as u32;
-        Shape { blocks, threads }
+        shape(self.of(THREADS), self.of(BLOCKS), bytes)
     }
+
+    /// The shape of a launch that pushes this number of bytes.
+    pub fn push_shape(&self, bytes: usize) -> Shape {
+        shape(self.of(PUSH_THREADS), self.of(PUSH_BLOCKS), bytes)
+    }
+}
+
+fn shape(threads: u32, most: usize, bytes: usize) -> Shape {
+    let blocks = bytes.div_ceil(16 * threads as usize).clamp(1, most) as u32;
+    Shape { blocks, threads }
 }
 
 #[cfg(test)]
@@ -112,8 +173,22 @@ mod tests {
     #[test]
     fn shapes_grow_with_the_bytes() {
         let blocks = |bytes| AUTO.shape(bytes).blocks;
-        assert_eq!([0, 8 << 10, (8 << 10) + 1, 256 << 10, 16 << 20].map(blocks), [1, 1, 2, 32, 48]);
+        assert_eq!([0, 8 << 10, (8 << 10) + 1, 256 << 10, 16 << 20].map(blocks), [1, 1, 2, 32, 128]);
         assert_eq!(AUTO.shape(0).threads, 512);
+    }
+
+    #[test]
+    fn ways_are_chosen_by_bytes_and_ranks() {
+        let way = |world, bytes| Choice { world, ..AUTO }.way(bytes);
+        assert_eq!([0, 64 << 10].map(|bytes| way(4, bytes)), [Way::Pushed; 2]);
+        assert_eq!([(64 << 10) + 1, 256 << 10].map(|bytes| way(4, bytes)), [Way::OneShot; 2]);
+        assert_eq!(way(3, (256 << 10) + 1), Way::TwoShot);
+        assert_eq!([256 << 10, (256 << 10) + 1, 1 << 30].map(|bytes| way(2, bytes)), {
+            [Way::Pushed, Way::OneShot, Way::OneShot]
+        });
+        assert_eq!([1, 32 << 10].map(|bytes| way(8, bytes)), [Way::Pushed; 2]);
+        // Each thread has one vector.
+        assert_eq!(AUTO.push_shape(256 << 10), Shape { blocks: 64, threads: 256 });
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use gpu_spec::{Kernel, KernelSpec};
 use half::{bf16, f16};
 use warpsmith_collective_kernels::exchange::exchange;
+use warpsmith_collective_kernels::push::push;
 use warpsmith_collective_kernels::reduce::reduce;
 use warpsmith_core::launch::Function;
 use warpsmith_core::{Device, GpuImage};
@@ -12,14 +13,14 @@ use crate::element::ElementType;
 /// The kernels, compiled for the GPU.
 static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
 
-/// The instance for an element type and a number of ranks.
-fn reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec> {
+/// The instances of `push` and `reduce` for an element type and a number of ranks.
+fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]> {
     macro_rules! instance {
         ($type:ty) => {
             match world {
-                ..=2 => reduce::<$type, 2>::spec(),
-                3..=4 => reduce::<$type, 4>::spec(),
-                _ => reduce::<$type, 8>::spec(),
+                ..=2 => [push::<$type, 2>::spec(), reduce::<$type, 2>::spec()],
+                3..=4 => [push::<$type, 4>::spec(), reduce::<$type, 4>::spec()],
+                _ => [push::<$type, 8>::spec(), reduce::<$type, 8>::spec()],
             }
         };
     }
@@ -41,7 +42,8 @@ fn reduce_spec(element: ElementType, world: usize) -> Option<&'static KernelSpec
 /// See the [module's documentation](self).
 #[derive(Debug)]
 pub(super) struct Kernels {
-    reduce: Vec<(ElementType, Function)>,
+    /// `push` and `reduce`.
+    reductions: Vec<(ElementType, [Function; 2])>,
     /// Of arrays that are aligned to 4 bytes, and of all.
     exchange: [Function; 2],
 }
@@ -51,16 +53,18 @@ impl Kernels {
     /// No code for the device in the image.
     pub fn load(device: &Device, world: usize) -> warpsmith_core::Result<Self> {
         let module = device.load(&IMAGE)?;
-        let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, reduce_spec(*of, world)?)));
-        let load = |(element, spec)| Ok((element, module.function(spec)?));
-        let reduce = specs.map(load).collect::<warpsmith_core::Result<_>>()?;
+        let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
+        let load = |(element, [push, reduce]): (_, [_; 2])| {
+            Ok((element, [module.function(push)?, module.function(reduce)?]))
+        };
+        let reductions = specs.map(load).collect::<warpsmith_core::Result<_>>()?;
         let exchange = [module.function(exchange::<u32>::spec())?, module.function(exchange::<u8>::spec())?];
-        Ok(Self { reduce, exchange })
+        Ok(Self { reductions, exchange })
     }
 
-    /// `reduce` of elements of this type.
-    pub fn reduce(&self, element: ElementType) -> Option<&Function> {
-        self.reduce.iter().find(|(of, _)| *of == element).map(|(_, function)| function)
+    /// `push` and `reduce` of elements of this type.
+    pub fn reductions(&self, element: ElementType) -> Option<&[Function; 2]> {
+        self.reductions.iter().find(|(of, _)| *of == element).map(|(_, functions)| functions)
     }
 
     /// `exchange` of arrays at multiples of the greatest power of two that divides this, and the bytes of its elements.

@@ -10,7 +10,7 @@ use warpsmith_core::launch::{Function, Launch, RawArguments};
 use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::{DevicePtr, LaunchConfig, Result, Stream};
 
-use super::choice::Shape;
+use super::choice::{Shape, Way};
 use super::rank::Rank;
 use crate::backend::{Call, Kind};
 use crate::element::{Operator, Reduction};
@@ -49,7 +49,7 @@ impl Launching<'_> {
     /// As for [`Self::launch`].
     unsafe fn reduce(&self, reduction: Reduction) -> Result<()> {
         let Reduction { element, operator, factor } = reduction;
-        let Some(function) = self.rank.kernels.reduce(element) else { return Ok(()) };
+        let Some([push, reduce]) = self.rank.kernels.reductions(element) else { return Ok(()) };
         let (step, more) = match operator {
             Operator::Sum => (Step::Add, 0),
             Operator::Avg => (Step::Add, options::AVERAGE),
@@ -62,18 +62,29 @@ impl Launching<'_> {
         let (world, half) = (choice.world, choice.half_bytes());
         let direct = self.rank.direct(self.call);
         let is_scatter = self.call.kind == Kind::ReduceScatter;
-        let is_silent = matches!(self.call.kind, Kind::Reduce { root } if root != self.rank.mesh.rank());
+        let to = if let Kind::Reduce { root } = self.call.kind { options::to(root) } else { 0 };
+        let is_in_place = self.rank.is_in_place(self.call);
         let total = self.call.counted_bytes(world);
-        let room = match (is_scatter, &direct) {
-            (false, None) => half,
-            // A half has the results of one rank.
-            (false, Some(_)) => half * world,
-            (true, None) => (half / world) & !15,
-            (true, Some(_)) => total.max(1),
+        // Of all that there is: a rest is not worth another kernel.
+        let way = match &direct {
+            _ if is_scatter => Way::OneShot,
+            None => choice.way(total),
+            Some(_) => Way::TwoShot,
+        };
+        let (function, is_two_shot) = (if way == Way::Pushed { push } else { reduce }, way == Way::TwoShot);
+        let room = match (way, &direct) {
+            // Those of the other ranks.
+            (Way::OneShot, None) => (half / (world - 1).max(1)) & !15,
+            // Half of it has the elements of the other ranks, the rest the results.
+            (Way::TwoShot, _) if !is_in_place => half / 2,
+            _ => total.max(1),
         };
         for (start, bytes) in parts(total, room) {
-            let is_two_shot = !is_scatter && (direct.is_some() || choice.is_two_shot(bytes));
-            let shape = choice.shape(if is_two_shot { bytes.div_ceil(world) } else { bytes });
+            let shape = match way {
+                Way::Pushed => choice.push_shape(bytes),
+                Way::OneShot => choice.shape(bytes),
+                Way::TwoShot => choice.shape(bytes.div_ceil(world)),
+            };
             let with = |is_so, option| if is_so { option } else { 0 };
             let (table, offset) = match &direct {
                 Some((common, offset)) => (common.peers().0, (offset + start) as u64),
@@ -87,14 +98,16 @@ impl Launching<'_> {
                     | with(is_two_shot, options::TWO_SHOT)
                     | with(direct.is_some(), options::DIRECT)
                     | with(is_scatter, options::SCATTER)
-                    | with(is_silent, options::SILENT),
+                    | with(is_in_place, options::IN_PLACE)
+                    | to,
                 ..self.rank.meeting
             };
             let args = RawArguments::new()
                 .pointer(DevicePtr(self.call.from.address).offset(start))
                 .pointer(DevicePtr(self.call.to.address).offset(start))
-                .value((bytes / element.bytes()) as u64)
-                .value((total / element.bytes()) as u64);
+                .value((bytes / element.bytes()) as u64);
+            // `push` has no blocks, so no stride between them.
+            let args = if way == Way::Pushed { args } else { args.value((total / element.bytes()) as u64) };
             let [a, b, c, d, e, f, g, h] = factor;
             let args = match element.bytes() {
                 1 => args.value(a),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_collective_kernels::meeting::{
-    ABORT, CONTROL_WORDS, FLAG_BYTES, HOST_WORDS, MAX_RANKS, Meeting, VERDICT, Verdict,
+    ABORT, CONTROL_WORDS, HEAD_BYTES, HOST_WORDS, MAX_BLOCKS, MAX_RANKS, Meeting, VERDICT, Verdict,
 };
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
@@ -58,7 +58,7 @@ impl HostWords {
 }
 
 /// What keeps the memory that kernels use.
-type Kept = (PeerMemory, DeviceBuffer<u64>, DeviceBuffer<u32>, Arc<HostWords>);
+type Kept = (PeerMemory, DeviceBuffer<u32>, Arc<HostWords>);
 
 /// Operations that were enqueued and are not known to be done.
 #[derive(Debug)]
@@ -128,19 +128,20 @@ impl Rank {
         choice: Choice,
     ) -> Result<Arc<Self>> {
         let device = stream.device();
-        let bytes = FLAG_BYTES + 2 * choice.half_bytes();
+        let bytes = HEAD_BYTES + 2 * choice.half_bytes();
         let memory = PeerMemory::meet(agreement, device, bytes)?;
         let made = (|| {
-            let mut addresses: Vec<u64> = (0..mesh.world()).map(|rank| memory.address(rank).0).collect();
-            addresses.resize(MAX_RANKS, 0);
+            let mut segments = [0; MAX_RANKS];
+            segments.iter_mut().zip(0..mesh.world()).for_each(|(to, rank)| *to = memory.address(rank).0);
+            let mut words = [0; CONTROL_WORDS];
+            words[..MAX_BLOCKS].fill(choice.epochs_before());
             // On a stream that waits for no rank.
             let setup = Stream::new(device)?;
-            let segments = DeviceBuffer::from_host(&setup, &addresses)?;
-            let control = DeviceBuffer::<u32>::zeros(&setup, CONTROL_WORDS)?;
+            let control = DeviceBuffer::from_host(&setup, &words)?;
             setup.synchronize()?;
             let host = Arc::new(HostWords::new(device)?);
             let meeting = Meeting {
-                segments: segments.as_device_ptr().0,
+                segments,
                 control: control.as_device_ptr().0,
                 host: host.device_address.0,
                 direct: 0,
@@ -153,7 +154,7 @@ impl Rank {
                 options: 0,
             };
             let own = memory.own();
-            let kept: Kept = (memory, segments, control, Arc::clone(&host));
+            let kept: Kept = (memory, control, Arc::clone(&host));
             // SAFETY: it is this rank's memory, which the owner keeps. Kernels of other ranks use it as the protocol of
             // `meeting` has it.
             let segment = unsafe { DeviceBuffer::from_raw(stream, own, bytes, kept) }?;
@@ -190,7 +191,7 @@ impl Rank {
         let is_scaled = call.reduction?.operator == Operator::PreMulSum;
         let is_aligned =
             call.kind != Kind::ReduceScatter || call.counted_bytes(self.choice.world).is_multiple_of(16);
-        if is_scaled || !is_aligned || !self.choice.is_two_shot(call.from.bytes) {
+        if is_scaled || !is_aligned || !self.choice.is_direct(call.from.bytes) {
             return None;
         }
         let symmetric = locked(&self.symmetric);
@@ -202,11 +203,18 @@ impl Rank {
         symmetric.iter().find_map(within)
     }
 
-    /// What ranks compare: the operation, and which memory in common it reads.
+    /// Whether results of elements that its kernels read where they are replace these on all ranks.
+    pub fn is_in_place(&self, call: &Call) -> bool {
+        call.kind == Kind::AllReduce && call.from.address == call.to.address && self.direct(call).is_some()
+    }
+
+    /// What ranks compare: the operation, and which memory in common it reads, and writes.
     pub fn hash_of(&self, call: &Call) -> u32 {
         match self.direct(call) {
             None => hash(&call.fingerprint, None),
-            Some((common, offset)) => hash(&call.fingerprint, Some((common.number, offset))),
+            Some((common, offset)) => {
+                hash(&call.fingerprint, Some((common.number, offset, self.is_in_place(call))))
+            }
         }
     }
 
@@ -382,7 +390,7 @@ impl Rank {
                 }
                 let reason = format!(
                     "while this rank calls {ours}, rank {rank} calls another operation, or passes another part of a \
-                     SymmetricBuffer"
+                     SymmetricBuffer, or other memory for the results"
                 );
                 Failure::Library { rank: self.mesh.rank(), reason }
             }
@@ -437,7 +445,7 @@ impl Progress for Rank {
 }
 
 /// FNV-1a of what ranks compare, but for the place in the sequence: a graph repeats an operation. Never zero.
-fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
+fn hash(operation: &Fingerprint, direct: Option<(u64, usize, bool)>) -> u32 {
     let mut hash = 0x811c_9dc5u32;
     let mut add = |bytes: &[u8]| {
         for byte in bytes.iter().chain(&[0xFF]) {
@@ -449,9 +457,10 @@ fn hash(operation: &Fingerprint, direct: Option<(u64, usize)>) -> u32 {
     add(&operation.count.to_le_bytes());
     add(operation.reduction.as_deref().unwrap_or_default().as_bytes());
     add(&operation.root.map_or(u64::MAX, |root| root as u64).to_le_bytes());
-    if let Some((number, offset)) = direct {
+    if let Some((number, offset, is_in_place)) = direct {
         add(&number.to_le_bytes());
         add(&(offset as u64).to_le_bytes());
+        add(&[is_in_place.into()]);
     }
     hash.max(1)
 }

@@ -23,6 +23,7 @@ mod peer_on_gpu;
 mod peer_on_gpus;
 #[cfg(target_os = "linux")]
 mod peer_processes;
+mod peer_ways;
 mod pool;
 #[cfg(unix)]
 mod processes;

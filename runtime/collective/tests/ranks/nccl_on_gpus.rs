@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
+use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, ReduceOp};
 use warpsmith_runtime::graph::{Capture, CaptureMode};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
@@ -60,7 +60,7 @@ fn captured_operations_run_at_each_launch() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn captures_of_threads_are_refused() {
-    on_streams(&streams(world()), &timeout(60_000), |mut ranks| {
+    on_streams(&streams(world()), &timeout(60_000).backend(BackendChoice::Nccl), |mut ranks| {
         let stream = ranks.stream().clone();
         let mut x = DeviceBuffer::<f32>::zeros(&stream, 4).expect("x");
         let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
@@ -114,7 +114,8 @@ fn a_timeout_names_who_is_missing() {
 #[test]
 #[ignore = "needs two GPUs"]
 fn different_lengths_are_named_in_checked_mode() {
-    on_streams(&streams(world()), &timeout(20_000).checked(true), |mut ranks| {
+    let options = timeout(20_000).checked(true).backend(BackendChoice::Nccl);
+    on_streams(&streams(world()), &options, |mut ranks| {
         let len = if ranks.rank() == 0 { 1 << 20 } else { 1 << 10 };
         let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), len).expect("x");
         let text = failure(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)).to_string();

@@ -52,7 +52,7 @@ numbers! {
     bf16, |random| bf16::from_f32(random.f32() * 4.0 - 2.0), |x| x.to_bits().into();
 }
 
-/// Without elements, less than a vector, several vectors, two shots, and more than one launch has room for.
+/// Without elements, less than a vector, several vectors, one shot, two, and more than one launch has room for.
 pub const LENGTHS: [usize; 7] = [0, 1, 3, 257, 1024, 5003, 300_001];
 
 /// What `all_reduce` makes of a rank's numbers, as bits: all operators and lengths, from aligned and unaligned starts, in
@@ -153,12 +153,13 @@ fn symmetric_buffers_are_reduced_where_they_are() {
     }
 }
 
-/// A graph with sums in one shot and in two, launched many times, with calls between.
+/// A graph with sums that are pushed, in one shot and in two, launched many times, with calls between.
 pub fn replays(mut ranks: Communicator, launches: u32) {
     let (rank, world, stream) = (ranks.rank() as u32, ranks.world_size() as u32, ranks.stream().clone());
     // Their sum is odd, so that no power of it is zero: each launch has other values.
     let factor = |rank: u32| 2 * rank + if rank == 0 && world % 2 == 0 { 2 } else { 1 };
     let mut small = DeviceBuffer::from_host(&stream, &[rank + 1; 100]).expect("x");
+    let mut middle = DeviceBuffer::from_host(&stream, &[rank + 1; 1500]).expect("x");
     let mut large = DeviceBuffer::from_host(&stream, &[rank + 1; 5000]).expect("x");
     let mut symmetric = ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
     symmetric.copy_from_host(&[rank + 1; 5000]).expect("copied");
@@ -166,6 +167,7 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
     let op = ReduceOp::PreMulSum(factor(rank));
     drop(ranks.all_reduce_in_place(&mut small, op).expect("captured"));
     drop(ranks.all_reduce_in_place(&mut large, op).expect("captured"));
+    drop(ranks.all_reduce_in_place(&mut middle, op).expect("captured"));
     drop(ranks.all_reduce_in_place(&mut symmetric, ReduceOp::Avg).expect("captured"));
     let graph = capture.end().expect("a graph").instantiate().expect("an executable");
     let mut expected = (0..world).map(|rank| factor(rank) * (rank + 1)).sum::<u32>();
@@ -185,6 +187,7 @@ pub fn replays(mut ranks: Communicator, launches: u32) {
         }
     }
     assert_eq!(small.to_host().expect("x"), [expected; 100]);
+    assert_eq!(middle.to_host().expect("x"), [expected; 1500]);
     assert_eq!(large.to_host().expect("x"), [expected; 5000]);
     let average = (1..=world).sum::<u32>() / world;
     assert_eq!(symmetric.to_host().expect("x"), [average; 5000]);

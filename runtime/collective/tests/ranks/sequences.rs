@@ -3,6 +3,7 @@
 use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp, Work};
 use warpsmith_runtime::DeviceBuffer;
 
+use crate::peer::peer;
 use crate::support::{LONG, on_ranks};
 
 /// What the ranks have: three arrays each, of `world` times `block` elements.
@@ -94,31 +95,43 @@ fn call(
 #[test]
 fn random_sequences_agree_with_a_model() {
     for case in 0..12u64 {
-        let mut random = fastrand::Rng::with_seed(case);
-        let (world, block) = (random.usize(1..=6), random.usize(1..400));
-        let options = CommunicatorOptions::new().checked(case % 2 == 0);
-        let steps = steps(case, world);
-        let mut model = Model::new(case, world, block);
-        let initial: Vec<_> = model.arrays.clone();
-        steps.iter().for_each(|step| model.apply(*step));
-        on_ranks(world, &options, |mut ranks| {
-            let rank = ranks.rank();
-            let stream = ranks.stream().clone();
-            let buffer = |values: &Vec<u32>| DeviceBuffer::from_host(&stream, values).expect("a buffer");
-            let mut arrays: Vec<_> = initial[rank].iter().map(buffer).collect();
-            for step in &steps {
-                // The host runs ahead; the streams keep the order.
-                drop(call(&mut ranks, &mut arrays, block, *step).expect("enqueued"));
-            }
-            let last = ranks.barrier().expect("enqueued");
-            last.wait(LONG).expect("done");
-            for (array, expected) in arrays.iter().zip(&model.arrays[rank]) {
-                assert!(
-                    &array.to_host().expect("x") == expected,
-                    "case {case}, rank {rank} of {world}: {steps:?}"
-                );
-            }
-            ranks.finish().expect("the end in common");
-        });
+        agrees(case, 400, &CommunicatorOptions::new().checked(case % 2 == 0));
     }
+}
+
+/// All ways in which kernels work come one after the other, in any order.
+#[test]
+fn random_sequences_by_peer_agree_with_a_model() {
+    for case in 0..12u64 {
+        agrees(case, [100, 400, 3000][case as usize % 3], &peer());
+    }
+}
+
+/// One case, with blocks of fewer elements.
+fn agrees(case: u64, blocks: usize, options: &CommunicatorOptions) {
+    let mut random = fastrand::Rng::with_seed(case);
+    let (world, block) = (random.usize(1..=6), random.usize(1..blocks));
+    let steps = steps(case, world);
+    let mut model = Model::new(case, world, block);
+    let initial: Vec<_> = model.arrays.clone();
+    steps.iter().for_each(|step| model.apply(*step));
+    on_ranks(world, options, |mut ranks| {
+        let rank = ranks.rank();
+        let stream = ranks.stream().clone();
+        let buffer = |values: &Vec<u32>| DeviceBuffer::from_host(&stream, values).expect("a buffer");
+        let mut arrays: Vec<_> = initial[rank].iter().map(buffer).collect();
+        for step in &steps {
+            // The host runs ahead; the streams keep the order.
+            drop(call(&mut ranks, &mut arrays, block, *step).expect("enqueued"));
+        }
+        let last = ranks.barrier().expect("enqueued");
+        last.wait(LONG).expect("done");
+        for (array, expected) in arrays.iter().zip(&model.arrays[rank]) {
+            assert!(
+                &array.to_host().expect("x") == expected,
+                "case {case}, rank {rank} of {world}: {steps:?}"
+            );
+        }
+        ranks.finish().expect("the end in common");
+    });
 }
