@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
-use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp, nccl_library};
+use warpsmith_collective::{BackendChoice, Communicator, CommunicatorOptions, ReduceOp, nccl_library};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -170,7 +170,7 @@ fn main() -> Result<()> {
     let streams: Vec<Stream> = (0..gpus)
         .map(|ordinal| Stream::new(&Device::open(&format!("cuda:{ordinal}"))?))
         .collect::<std::result::Result<_, _>>()?;
-    let options = CommunicatorOptions::new().timeout(Duration::from_secs(60));
+    let options = CommunicatorOptions::new().backend(BackendChoice::Nccl).timeout(Duration::from_secs(60));
     let ranks = Communicator::init_all(&streams, &options)?;
     let (id, world) = (Raw::id()?, ranks.len());
     let (together, failed) = (Barrier::new(world), Mutex::new(None));

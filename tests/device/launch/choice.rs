@@ -60,7 +60,10 @@ fn theoretical_occupancy_is_the_drivers() {
 #[test]
 fn the_potential_block_has_the_most_threads() {
     let device = device();
-    for function in functions(&device).iter().step_by(37) {
+    // Of kernels that may have any block.
+    let free: Vec<_> =
+        functions(&device).into_iter().filter(|function| function.spec().block.is_none()).collect();
+    for function in free.iter().step_by(37) {
         for of_thread in [0, 4, 40] {
             let shared = |block: u32| block * of_thread;
             let best = function.potential_block(shared).unwrap();

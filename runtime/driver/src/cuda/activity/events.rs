@@ -131,6 +131,8 @@ struct Pending {
     context: Context,
     zero: Arc<Zero>,
     events: [EventHandle; 2],
+    /// When it was called: it did not begin before, though events are not that exact.
+    called: u64,
     place: ActivityPlace,
     what: What,
 }
@@ -147,6 +149,7 @@ struct Begun {
     zero: Arc<Zero>,
     events: [EventHandle; 2],
     stream: u32,
+    called: u64,
 }
 
 impl Timeline {
@@ -260,7 +263,7 @@ impl Events {
     ) -> Result<()> {
         // Before the first event: nothing begins before its call.
         let start = now();
-        let begun = self.begin(operation);
+        let begun = self.begin(operation, start);
         let result = enqueue();
         let end = now();
         let correlation = self.correlation.fetch_add(1, Ordering::Relaxed);
@@ -305,7 +308,7 @@ impl Events {
     }
 
     /// Records the first event; `None` if the operation is not timed.
-    fn begin(&self, operation: Operation<'_>) -> Option<Begun> {
+    fn begin(&self, operation: Operation<'_>, called: u64) -> Option<Begun> {
         let Operation { driver, context, stream, .. } = operation;
         match driver.capture_status(context, stream) {
             Ok(CaptureStatus::None) => {}
@@ -313,14 +316,14 @@ impl Events {
             Ok(_) | Err(_) => return None,
         }
         let mut state = self.lock();
-        let begun = self.try_begin(&mut state, operation);
+        let begun = self.try_begin(&mut state, operation, called);
         if begun.is_none() && !state.has_ended {
             state.dropped += 1;
         }
         begun
     }
 
-    fn try_begin(&self, state: &mut State, operation: Operation<'_>) -> Option<Begun> {
+    fn try_begin(&self, state: &mut State, operation: Operation<'_>, called: u64) -> Option<Begun> {
         let Operation { driver, context, stream, .. } = operation;
         if state.has_ended || !self.has_room(state, driver) {
             return None;
@@ -333,7 +336,7 @@ impl Events {
         match recorded {
             Ok(second) => {
                 let stream = stream_number(driver, context, stream);
-                Some(Begun { zero, events: [first, second], stream })
+                Some(Begun { zero, events: [first, second], stream, called })
             }
             Err(_) => {
                 timeline.free.push(first);
@@ -369,7 +372,7 @@ impl Events {
         was_enqueued: bool,
     ) {
         let Operation { driver, context, device, stream, .. } = operation;
-        let Begun { zero, events, stream: number } = begun;
+        let Begun { zero, events, stream: number, called } = begun;
         if state.has_ended || !was_enqueued || driver.event_record(context, events[1], stream).is_err() {
             state.dropped += u64::from(was_enqueued && !state.has_ended);
             return match state.timelines.get_mut(&context) {
@@ -389,7 +392,7 @@ impl Events {
             Work::Graph => What::Graph,
         };
         let place = ActivityPlace { device, stream: number, correlation, graph: 0, node: 0 };
-        state.pending.push(Pending { context, zero, events, place, what });
+        state.pending.push(Pending { context, zero, events, called, place, what });
     }
 
     /// Hands over the operations that have run.
@@ -454,10 +457,10 @@ impl Events {
 
 /// When an operation that has run began and ended.
 fn times(driver: &dyn Driver, operation: &Pending) -> Result<(u64, u64)> {
-    let Pending { context, ref zero, events: [first, second], .. } = *operation;
+    let Pending { context, ref zero, events: [first, second], called, .. } = *operation;
     let since = (driver.event_elapsed(context, zero.event, first)? * 1e3).round();
     let took = (driver.event_elapsed(context, first, second)? * 1e3).round().max(0.0);
-    let start = zero.host.saturating_add_signed(since as i64);
+    let start = zero.host.saturating_add_signed(since as i64).max(called);
     Ok((start, start + took as u64))
 }
 
