@@ -1,8 +1,8 @@
 //! Compaction: elements that are selected, one after the other in their order, and how many there are.
 //!
 //! One launch each that reads every element once and writes what is selected, by [`gpu_std::look_back`]; blocks have a
-//! multiple of 32 threads, 256 at most. A block brings its selected elements together in shared memory and writes them as
-//! neighbours, while it brings those of its next tile together and the other blocks tell it where they go.
+//! multiple of 32 threads, 256 at most. A block compacts the selected elements of a tile in shared memory, and writes them
+//! contiguously once the prefix of the tile is known. Meanwhile it loads and compacts its next tile.
 //!
 //! All take a workspace of [`workspace_len`] words, as [`gpu_std::look_back`] describes. The result does not depend on
 //! the grid.

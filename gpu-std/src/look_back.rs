@@ -296,7 +296,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         (tile, (tile % LEVEL) as u32, (tile / LEVEL % LEVEL) as u32)
     }
 
-    /// Shows what a tile combines to to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block that took
+    /// Publishes the total of a tile to the blocks of later tiles. Does not wait. All 32 lanes of one warp of the block that took
     /// the tile call it, once, then [`close`](Self::close), then [`prefix`](Self::prefix).
     ///
     /// A block that publishes its next tile before it waits for the prefix of the one before keeps no other waiting: nothing
@@ -314,7 +314,7 @@ impl<'a, T: KernelType> LookBack<'a, T> {
         }
     }
 
-    /// If a tile is the last of its group, waits for the others of it, and shows what they combine to. Must not be called
+    /// If a tile is the last of its group, waits for the totals of the others, and publishes that of the group. Must not be called
     /// between [`publish`](Self::publish) and [`prefix`](Self::prefix) of an earlier tile of the block: tiles wait for earlier
     /// ones alone.
     ///

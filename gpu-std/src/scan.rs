@@ -177,9 +177,9 @@ unsafe impl<O: Operation, const N: usize> Arrays<O, N> for Slices<O> {
 ///
 /// # Safety
 ///
-/// Blocks have 256 threads at most. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with the words of
-/// [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`; nothing else uses it or `out` until the
-/// launch ends.
+/// Blocks have at most 256 threads. The workspace is as [`TileQueue::new`] requires for the [`most_tiles`] of the length, with
+/// the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`; nothing else uses it or `out`
+/// until the launch ends.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
@@ -222,8 +222,7 @@ pub unsafe fn scan_slice<O: Operation, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// Blocks have 256 threads at most.
-/// The queue's workspace has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
+/// Blocks have at most 256 threads. The queue's workspace has the words of [`workspace_len`](crate::look_back::workspace_len) for values of `O::Value`.
 ///
 /// # Panics
 ///

@@ -106,7 +106,7 @@ pub fn opaque(value: usize) -> usize {
     value
 }
 
-/// [`opaque`] of 32 bits.
+/// [`opaque`] of 32 bits, which is also computed each time that a loop comes to it, and not before the loop.
 #[inline(always)]
 pub fn opaque_u32(value: u32) -> u32 {
     #[cfg(target_arch = "nvptx64")]

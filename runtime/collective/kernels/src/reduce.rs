@@ -173,7 +173,7 @@ impl<T: Packed> Work<T> {
         }
     }
 
-    /// The rank that is so many behind this one, less than there are ranks.
+    /// The rank `steps` after this one, modulo the number of ranks; `steps` is less than that.
     #[inline(always)]
     fn after(&self, steps: usize) -> usize {
         let (rank, world) = (self.rank + steps, self.how.world as usize);

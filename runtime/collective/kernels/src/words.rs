@@ -32,7 +32,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Where `from` pushes words to in the segment of `of`, if each has so many vectors.
+    /// The slot in the segment of `of` to which `from` pushes `vectors` vectors.
     #[inline(always)]
     pub fn new<const WORLD: usize>(epoch: &Epoch, of: usize, from: usize, vectors: usize) -> Self {
         let side = epoch.meeting.segment(of) + FLAG_BYTES + epoch.side() * SIDE_BYTES;

@@ -13,7 +13,7 @@ use crate::support::{LONG, failure, on_ranks, streams};
 const PUSHED: usize = 2 << 10;
 const ONE_SHOT: usize = 8 << 10;
 
-/// Lengths around both of elements of so many bytes.
+/// Lengths around both thresholds, in elements of `element` bytes.
 fn around(element: usize) -> [usize; 6] {
     let [pushed, one_shot] = [PUSHED / element, ONE_SHOT / element];
     [pushed - 1, pushed, pushed + 1, one_shot - 1, one_shot, one_shot + 1]
