@@ -1,4 +1,6 @@
 //! What is to become of a rank's communicator: the program asks, the backend's thread ends it.
+//!
+//! Guarantees: when [`EndingState::wait_ended`] returns, the thread keeps nothing of the rank.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -27,8 +29,16 @@ pub(crate) struct EndingState {
 
 impl EndingState {
     /// Of a communicator that works.
-    pub fn new(mesh: Arc<Mesh>) -> EndingState {
-        EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() }
+    pub fn new(mesh: Arc<Mesh>) -> Arc<EndingState> {
+        Arc::new(EndingState { mesh, ending: Mutex::new(Ending::None), changed: Condvar::new() })
+    }
+
+    /// Runs the thread that ends the communicator, which has ended when `run` has, however it has, and has dropped the rank.
+    pub fn run<R>(self: Arc<Self>, rank: Arc<R>, run: impl FnOnce(&R)) {
+        let _ended = Ended(self);
+        // Dropped before the guard.
+        let rank = rank;
+        run(&rank);
     }
 
     pub fn get(&self) -> Ending {
@@ -50,5 +60,14 @@ impl EndingState {
     pub fn wait_ended(&self) {
         let ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_while(ending, |ending| *ending != Ending::Ended));
+    }
+}
+
+/// Says that the thread has ended.
+struct Ended(Arc<EndingState>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.set(Ending::Ended);
     }
 }

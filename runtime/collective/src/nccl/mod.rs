@@ -76,7 +76,7 @@ impl NcclBackend {
         let rank = Rank::new(nccl, Arc::clone(mesh), raw, scratch, is_checked);
         let owned = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-nccl".to_owned());
-        match thread.spawn(move || owner::run(&owned, timeout)) {
+        match thread.spawn(move || Arc::clone(&owned.ending).run(owned, |rank| owner::run(rank, timeout))) {
             Ok(_) => Ok(Self(rank)),
             Err(error) => {
                 let failure = mesh.fail(init_failed(mesh, &format!("cannot start a thread: {error}")));

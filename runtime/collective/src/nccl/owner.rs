@@ -36,7 +36,6 @@ impl Drop for Ended<'_> {
 
 /// Runs until the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
-    let _ended = Ended(rank);
     match watch(rank) {
         End::Finished => finish(rank, finish_time),
         End::Dropped => {

@@ -75,7 +75,7 @@ pub(super) struct Rank {
     scratch: DeviceBuffer<u8>,
     /// Graphs with operations of the communicator hold it.
     pub graphs: Arc<()>,
-    pub ending: EndingState,
+    pub ending: Arc<EndingState>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -67,7 +67,7 @@ impl PeerBackend {
         let rank = Rank::meet(&agreement, mesh, stream, choice)?;
         let watched = Arc::clone(&rank);
         let thread = std::thread::Builder::new().name("warpsmith-peer".to_owned());
-        match thread.spawn(move || watch::run(&watched)) {
+        match thread.spawn(move || Arc::clone(&watched.ending).run(watched, watch::run)) {
             Ok(_) => Ok(Self { rank, choice, rest: None }),
             Err(error) => {
                 let reason = format!("cannot start a thread: {error}");

@@ -112,7 +112,7 @@ pub(super) struct Rank {
     symmetric: Mutex<Vec<Weak<Common>>>,
     /// Graphs with operations of the communicator hold it.
     graphs: Arc<()>,
-    pub ending: EndingState,
+    pub ending: Arc<EndingState>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -25,7 +25,6 @@ impl Drop for Ended<'_> {
 
 /// Runs until the communicator has ended.
 pub(super) fn run(rank: &Rank) {
-    let _ended = Ended(rank);
     if let Err(failure) = watch(rank) {
         rank.abort();
         if let Some(last) = rank.fail_all(&failure) {
