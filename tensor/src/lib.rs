@@ -5,6 +5,8 @@
 //! | [`matmul()`] | `c = a * b`, of a matrix or a batch |
 //! | [`matmul_fused()`] | `c = activation(scale * a * b + bias)` |
 //! | [`matmul_f32()`] | the same in full precision, without tensor cores |
+//! | [`matmul_tf32x3()`] | the same, nearly in full precision, by tensor cores |
+//! | [`matmul_grouped()`] | the same, of groups of rows, each by a matrix of its own |
 //! | [`matmul_4bit()`] | the same, of weights of 4 bits |
 //! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
 //!
@@ -36,22 +38,26 @@ mod attention;
 mod epilogue;
 mod error;
 mod few_rows;
+mod grouped;
 mod heads;
 mod matmul;
 mod matrix;
 mod schedule;
 mod simt;
+mod tf32x3;
 
 pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use few_rows::{Element4, Weights4, matmul_4bit};
 pub use gpu_std::tensor::{F8E4M3, F8E5M2};
+pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
 pub use matmul::{Element, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
 pub use schedule::Schedule;
 pub use simt::matmul_f32;
+pub use tf32x3::matmul_tf32x3;
 
 use warpsmith_core::GpuImage;
 

@@ -11,11 +11,12 @@ use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
+use warpsmith_tensor_kernels::one_tile::{self, Rows, matmul_one_tile};
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
-use crate::schedule::{CLUSTER, MOST_SPLITS, Schedule, Work};
+use crate::schedule::{CLUSTER, LARGE, MIDDLE, MOST_SPLITS, SMALL, Schedule, Work};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
@@ -37,6 +38,9 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the product by parts of K. `None` where there are none.
     #[doc(hidden)]
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
+    /// Enqueues the product by smaller tiles. `None` where there are none.
+    #[doc(hidden)]
+    const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
     /// Enqueues a product of few rows. `None` where there are no kernels for it.
     #[doc(hidden)]
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>>;
@@ -125,7 +129,12 @@ fn run<T: Element>(
     if let Some(few_rows) = few_rows {
         return few_rows(few_rows::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
     }
-    check_rows(OPERATION, "c", c.elements.as_slice(), c.stored)?;
+    let has_large = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    let has_small = !a.is_transposed && T::BY_SMALL_TILES.is_some();
+    let is_large = schedule.is_some_and(|schedule| schedule.tile == LARGE);
+    if !has_small || is_large {
+        has_large.as_ref().map_err(Clone::clone)?;
+    }
     let tile_k = ROW_BYTES as usize / size_of::<T>();
     let work = Work {
         m: m as u32,
@@ -133,15 +142,18 @@ fn run<T: Element>(
         stages: k.div_ceil(tile_k) as u32,
         batches: batches as u32,
         multiprocessors: stream.device().properties().multiprocessors,
-        can_split: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
+        has_large: has_large.is_ok(),
+        has_parts: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
+        has_small,
     };
     let schedule = match schedule {
         Some(schedule) => check_schedule(schedule, &work)?,
         None => Schedule::of(work),
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
-    match T::BY_PARTS {
-        Some(by_parts) if schedule.splits > 1 => by_parts(product),
+    match (T::BY_SMALL_TILES, T::BY_PARTS) {
+        (Some(by_small_tiles), _) if schedule.tile != LARGE => by_small_tiles(product),
+        (_, Some(by_parts)) if schedule.splits > 1 => by_parts(product),
         _ => T::launch(product),
     }
 }
@@ -154,16 +166,24 @@ fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
 }
 
 fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
-    let Schedule { cluster, splits } = schedule;
-    let what = if cluster != 1 && cluster != CLUSTER {
-        format!("clusters of {cluster} blocks: there are those of 1 and 2")
+    let Schedule { tile, cluster, splits } = schedule;
+    let is_small = tile == MIDDLE || tile == SMALL;
+    let what = if tile != LARGE && !is_small {
+        format!("tiles of {} x {}: there are those of 128 x 256, 128 x 128 and 64 x 128", tile[0], tile[1])
+    } else if is_small && !work.has_small {
+        format!("tiles of {} x {} need 16-bit numbers and an a by rows", tile[0], tile[1])
+    } else if cluster != 1 && (cluster != CLUSTER || is_small) {
+        format!("clusters of {cluster} blocks: there are those of 1, and of tiles of 128 x 256 those of 2")
+    } else if is_small && !(splits.is_power_of_two() && splits <= one_tile::MOST_BLOCKS) {
+        format!("{splits} parts of K: the blocks of a cluster sum 1, 2, 4 or 8")
     } else if splits == 0 || splits > MOST_SPLITS {
         format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
-    } else if splits > 1 && (cluster > 1 || !work.can_split) {
+    } else if !is_small && splits > 1 && (cluster > 1 || !work.has_parts) {
         "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
     } else {
         // Parts that would be empty are left out.
-        return Ok(Schedule { cluster, splits: work.stages.div_ceil(work.split_stages(splits)).max(1) });
+        let splits = if is_small { splits } else { work.parts(splits) };
+        return Ok(Schedule { tile, cluster, splits });
     };
     Err(TensorError::Schedule { operation: OPERATION, what }.into())
 }
@@ -198,13 +218,14 @@ pub struct Product<'a, 'c, T: Element> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $sum:ty, $few_rows:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $sum:ty, $by_small_tiles:expr, $few_rows:expr;)*) => { $(
         impl Element for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
             const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
                 Some(|$product| $select!($product, $ty, $sum));
+            const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>> = $by_small_tiles;
             const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = $few_rows;
         }
     )* };
@@ -244,11 +265,22 @@ macro_rules! k_major {
     };
 }
 
+macro_rules! by_small_tiles {
+    ($ty:ty) => {
+        Some(|product: Product<'_, '_, $ty>| match (product.b.is_transposed, product.schedule.tile) {
+            (true, SMALL) => product.by_small_tiles::<matmul_one_tile<$ty, KMajor, 64>>(),
+            (true, _) => product.by_small_tiles::<matmul_one_tile<$ty, KMajor, 128>>(),
+            (false, SMALL) => product.by_small_tiles::<matmul_one_tile<$ty, MnMajor, 64>>(),
+            (false, _) => product.by_small_tiles::<matmul_one_tile<$ty, MnMajor, 128>>(),
+        })
+    };
+}
+
 elements! {
-    bf16: product => by_layout, bf16, Some(few_rows::product);
-    f16: product => by_layout, f16, Some(few_rows::product);
-    f32: product => k_major, f32, None;
-    F8E4M3: product => k_major, bf16, None;
+    bf16: product => by_layout, bf16, by_small_tiles!(bf16), Some(few_rows::product);
+    f16: product => by_layout, f16, by_small_tiles!(f16), Some(few_rows::product);
+    f32: product => k_major, f32, None, None;
+    F8E4M3: product => k_major, bf16, None, None;
 }
 
 impl Element for i8 {
@@ -259,6 +291,7 @@ impl Element for i8 {
         }
     }
     const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
+    const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = None;
 }
 
@@ -275,6 +308,17 @@ type Fused<T, C> = (
 /// Those of kernels without.
 type Plain<T, C> =
     (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
+
+/// Those of kernels for smaller tiles.
+type Small<T, C> = (
+    param::TensorMap<T, 3>,
+    param::TensorMap<T, 3>,
+    param::SliceMut<C>,
+    param::Optional<param::Slice<C>>,
+    param::Value<Sizes>,
+    param::Value<Rows>,
+    param::Value<Finish>,
+);
 
 /// Those of the kernel that adds parts.
 type Sum<C> = (
@@ -299,6 +343,25 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let inputs = Inputs { stream, a, b, work, schedule };
         // SAFETY: the instance is that of the layouts and of the cluster.
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
+    }
+
+    fn by_small_tiles<K: Kernel<Params = Small<T, T::Output>>>(self) -> Result<()> {
+        let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
+        let Self { stream, a, b, c, work, schedule, .. } = self;
+        let [height, width] = schedule.tile;
+        let inputs = Inputs { stream, a, b, work, schedule };
+        let (a, b) = (a_map(a, height)?, b_map(b, width)?);
+        let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+        let of_rows = height as usize;
+        // Each part of a tile is a block of its cluster.
+        let launch = Launch::grid_block(inputs.tiles()?, one_tile::threads(of_rows))
+            .shared(one_tile::shared_bytes(of_rows, one_tile::STAGES, 1))
+            .cluster(schedule.splits);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let arguments = (a, b, c.elements, bias, inputs.sizes(1), rows, finish);
+        // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
+        // the views check to be below 2^31; c is borrowed exclusively, and the bias has n elements.
+        unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
     /// The sums of parts of K, and then their sum.
@@ -357,48 +420,72 @@ impl<'a, T: Element> Inputs<'a, T> {
         c: MatrixMut<'c, C>,
         arguments: impl FnOnce([TensorMap<'a, T, 3>; 2], TensorMapMut<'c, C, 3>, Sizes) -> A,
     ) -> Result<()> {
-        let Self { stream, a, b, work, schedule: Schedule { cluster, splits } } = self;
-        let tile_k = ROW_BYTES / size_of::<T>() as u32;
-        let a_tile = if a.is_transposed { [BOX, BOX] } else { [tile_k, TILE_M] };
-        let b_tile = if b.is_transposed { [tile_k, TILE_N / cluster] } else { [BOX, BOX] };
+        let Schedule { cluster, splits, .. } = self.schedule;
         let c_layout = layout::<C>(c.stored, [ROW_BYTES / size_of::<C>() as u32, GROUP_ROWS]);
-        let maps = [
-            a.elements.tensor_map(&layout::<T>(a.stored, a_tile))?,
-            b.elements.tensor_map(&layout::<T>(b.stored, b_tile))?,
-        ];
+        let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
-        let sizes = Sizes {
-            m: work.m,
-            n: work.n,
-            k: a.columns() as u32,
-            batches: work.batches,
-            a_planes: a.planes() as u32,
-            b_planes: b.planes() as u32,
-            splits,
-            split_stages: work.split_stages(splits),
-        };
-        let rows = work.m.div_ceil(TILE_M * cluster);
-        let planes = u64::from(work.batches) * u64::from(splits);
-        let tiles = u64::from(rows) * u64::from(work.n.div_ceil(TILE_N)) * planes;
-        if tiles > MOST_TILES {
-            let what =
-                format!("c has {tiles} tiles of {} x {TILE_N}, more than {MOST_TILES}", TILE_M * cluster);
-            return Err(TensorError::Shape { operation: OPERATION, what }.into());
-        }
-        let device = stream.device();
+        let tiles = self.tiles()?;
         // The shared memory of a multiprocessor is enough for one block.
-        let resident = (work.multiprocessors / cluster).max(1);
-        let grid = (tiles as u32).min(resident) * cluster;
+        let resident = (self.work.multiprocessors / cluster).max(1);
+        let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster);
-        let kernel = device.load(&IMAGE)?.kernel::<K>()?;
+        let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let arguments = arguments(maps, c, self.sizes(splits));
         // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be
         // below 2^31; c is borrowed exclusively. The kernel is the caller's promise.
-        unsafe { kernel.launch_unsafe(stream, launch, arguments(maps, c, sizes)) }
+        unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
+    }
+
+    /// The sizes for kernels that know of so many parts.
+    fn sizes(&self, splits: u32) -> Sizes {
+        Sizes {
+            m: self.work.m,
+            n: self.work.n,
+            k: self.a.columns() as u32,
+            batches: self.work.batches,
+            a_planes: self.a.planes() as u32,
+            b_planes: self.b.planes() as u32,
+            splits,
+            split_stages: self.work.split_stages(self.schedule.splits),
+        }
+    }
+
+    /// Tiles of all products and parts, each of a cluster.
+    fn tiles(&self) -> Result<u32> {
+        let Schedule { tile: [height, width], cluster, splits } = self.schedule;
+        let (height, Work { m, n, batches, .. }) = (height * cluster, self.work);
+        let planes = u64::from(batches) * u64::from(splits);
+        match u64::from(m.div_ceil(height)) * u64::from(n.div_ceil(width)) * planes {
+            tiles if tiles <= MOST_TILES => Ok(tiles as u32),
+            tiles => {
+                let what = format!("c has {tiles} tiles of {height} x {width}, more than {MOST_TILES}");
+                Err(TensorError::Shape { operation: OPERATION, what }.into())
+            }
+        }
     }
 }
 
-/// Most tiles of a product, so that their numbers do not overflow.
-const MOST_TILES: u64 = 1 << 31;
+/// Most tiles of a product, so that their numbers do not overflow, and a grid has a block for each.
+const MOST_TILES: u64 = i32::MAX as u64;
+
+/// The map of an `a` for tiles of so many rows.
+pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {
+    operand_map(a, !a.is_transposed, rows)
+}
+
+/// The map of a `b` for copies of so many columns.
+pub(crate) fn b_map<T: DeviceCopy>(b: Matrix<'_, T>, columns: u32) -> Result<TensorMap<'_, T, 3>> {
+    operand_map(b, b.is_transposed, columns)
+}
+
+fn operand_map<T: DeviceCopy>(
+    operand: Matrix<'_, T>,
+    is_k_major: bool,
+    side: u32,
+) -> Result<TensorMap<'_, T, 3>> {
+    let tile = if is_k_major { [ROW_BYTES / size_of::<T>() as u32, side] } else { [BOX, BOX] };
+    operand.elements.tensor_map(&layout::<T>(operand.stored, tile))
+}
 
 fn layout<T>(stored: Stored, [width, height]: [u32; 2]) -> TensorLayout<3> {
     // A stride that is not used need not be a multiple of 16 bytes.

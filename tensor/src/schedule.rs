@@ -1,27 +1,47 @@
 //! [`Schedule`]: how a product is divided among the multiprocessors.
 
 use warpsmith_tensor_kernels::matmul::{TILE_M, TILE_N};
+use warpsmith_tensor_kernels::one_tile;
 
 /// How a product is divided among the multiprocessors. By default it follows from the sizes, the type and the number of
 /// multiprocessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Blocks of a cluster, which share the tiles of `b`: 1 or 2.
+    /// Rows and columns of a tile of `c`: 128 x 256; or 128 x 128 or 64 x 128, of 16-bit numbers with an `a` by rows.
+    pub tile: [u32; 2],
+    /// Blocks of a cluster, which share the tiles of `b`: 1 or 2, and 1 for the smaller tiles.
     pub cluster: u32,
-    /// Parts of K that are summed by blocks of their own and then added, in their order: 1 for none, which `a` by columns, i8 and
-    /// clusters of 2 require.
+    /// Parts of K that are summed by blocks of their own and then added, in their order: 1 for none. Of tiles of 128 x 256 up to 64,
+    /// by another launch, which `a` by columns, i8 and clusters of 2 do not have; of the smaller tiles 1, 2, 4 or 8, by the blocks
+    /// of a cluster.
     pub splits: u32,
 }
 
-/// Blocks of a cluster, where C has rows for several.
+/// The tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
+pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
+/// Those of the kernels of [`one_tile`].
+pub(crate) const MIDDLE: [u32; 2] = [128, one_tile::TILE_N];
+pub(crate) const SMALL: [u32; 2] = [64, one_tile::TILE_N];
+
+/// Blocks of a cluster that share tiles.
 pub(crate) const CLUSTER: u32 = 2;
-/// Rows of tiles from which on an odd one costs less than clusters save.
-const MANY_ROWS: u32 = 16;
 /// Most parts.
 pub(crate) const MOST_SPLITS: u32 = 64;
 
-/// Microseconds of a block for a stage, whatever the type: a stage has the same bytes of each.
-const STAGE_US: f64 = 0.6;
+/// Microseconds of a multiprocessor for a stage of a tile, whatever the type: a stage has the same bytes of each.
+const fn stage_us(tile: [u32; 2], cluster: u32) -> f64 {
+    match tile {
+        LARGE if cluster == CLUSTER => 0.60,
+        LARGE => 0.61,
+        MIDDLE => 0.36,
+        _ => 0.22,
+    }
+}
+
+/// Microseconds before the first product and after the last.
+const ENDS_US: f64 = 3.0;
+/// Microseconds in which the blocks of a cluster add their sums.
+const ADD_US: f64 = 1.0;
 /// Microseconds of the launch that adds parts.
 const LAUNCH_US: f64 = 3.0;
 /// Bytes of parts that are written or read in a microsecond.
@@ -36,42 +56,60 @@ pub(crate) struct Work {
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,
-    pub can_split: bool,
+    /// Whether there are kernels for large tiles, whose rows of C begin at multiples of 16 bytes.
+    pub has_large: bool,
+    /// Whether there are kernels that sum parts of large tiles.
+    pub has_parts: bool,
+    /// Whether there are kernels for smaller tiles.
+    pub has_small: bool,
 }
 
 impl Schedule {
-    /// The default.
+    /// The default: the one that costs least.
     pub(crate) fn of(work: Work) -> Self {
-        let rows = work.m.div_ceil(TILE_M);
-        let tiles = u64::from(rows) * u64::from(work.n.div_ceil(TILE_N)) * u64::from(work.batches);
-        let splits =
-            if work.can_split && 2 * tiles <= work.multiprocessors.into() { work.splits(tiles) } else { 1 };
-        let is_paired = splits == 1 && (rows.is_multiple_of(CLUSTER) || rows >= MANY_ROWS);
-        Self { cluster: if is_paired { CLUSTER } else { 1 }, splits }
+        let large = [CLUSTER, 1].map(|cluster| Self { tile: LARGE, cluster, splits: 1 });
+        let parts = (2..=work.stages.min(MOST_SPLITS)).map(|splits| Self { tile: LARGE, cluster: 1, splits });
+        let small = [MIDDLE, SMALL].into_iter().flat_map(|tile| {
+            [1, 2, 4, one_tile::MOST_BLOCKS].map(|splits| Self { tile, cluster: 1, splits })
+        });
+        let large = large.into_iter().filter(|_| work.has_large);
+        let all = large.chain(parts.filter(|_| work.has_large && work.has_parts));
+        let all = all.chain(small.filter(|_| work.has_small));
+        let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));
+        let best = best.unwrap_or(Self { tile: LARGE, cluster: 1, splits: 1 });
+        // As many parts as are not empty.
+        if best.tile == LARGE { Self { splits: work.parts(best.splits), ..best } } else { best }
     }
 }
 
 impl Work {
-    /// Stages of each of `splits` parts but the last, which has at least one.
+    /// Stages of each of `splits` parts but the last.
     pub fn split_stages(&self, splits: u32) -> u32 {
         self.stages.div_ceil(splits).max(1)
     }
 
-    /// The number of parts that costs least.
-    fn splits(&self, tiles: u64) -> u32 {
-        let part_bytes = 8.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.batches);
-        let cost = |splits: u32| {
-            let waves = (tiles * u64::from(splits)).div_ceil(self.multiprocessors.max(1).into());
-            let product = waves as f64 * f64::from(self.split_stages(splits)) * STAGE_US;
-            match splits {
-                1 => product,
-                _ => product + LAUNCH_US + f64::from(splits) * part_bytes / BYTES_PER_US,
+    /// Of `splits` parts those that have stages.
+    pub fn parts(&self, splits: u32) -> u32 {
+        self.stages.div_ceil(self.split_stages(splits)).max(1)
+    }
+
+    /// Microseconds, about.
+    fn cost(&self, schedule: &Schedule) -> f64 {
+        let Schedule { tile, cluster, splits } = *schedule;
+        let rows = u64::from(self.m.div_ceil(tile[0] * cluster));
+        let tiles = rows * u64::from(self.n.div_ceil(tile[1])) * u64::from(self.batches);
+        let blocks = tiles * u64::from(splits);
+        let waves = blocks.div_ceil((self.multiprocessors / cluster).max(1).into());
+        let products = waves as f64 * f64::from(self.split_stages(splits)) * stage_us(tile, cluster);
+        let added = match (splits, tile) {
+            (1, _) => 0.0,
+            (_, LARGE) => {
+                let bytes = 8.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.batches);
+                LAUNCH_US + f64::from(splits) * bytes / BYTES_PER_US
             }
+            _ => ADD_US,
         };
-        let most = self.stages.min(MOST_SPLITS);
-        let best = (1..=most).min_by(|x, y| cost(*x).total_cmp(&cost(*y))).unwrap_or(1);
-        // As many as are not empty.
-        self.stages.div_ceil(self.split_stages(best)).max(1)
+        ENDS_US + products + added
     }
 }
 
@@ -79,24 +117,42 @@ impl Work {
 mod tests {
     use super::*;
 
-    fn of(m: u32, n: u32, stages: u32, can_split: bool) -> Schedule {
-        Schedule::of(Work { m, n, stages, batches: 1, multiprocessors: 132, can_split })
+    fn work(m: u32, n: u32, stages: u32) -> Work {
+        let (batches, multiprocessors) = (1, 132);
+        Work { m, n, stages, batches, multiprocessors, has_large: true, has_parts: true, has_small: true }
     }
 
     #[test]
-    fn few_tiles_are_split_and_many_are_not() {
-        assert_eq!(of(8192, 8192, 128, true), Schedule { cluster: 2, splits: 1 });
-        assert_eq!(of(16, 4096, 64, false), Schedule { cluster: 1, splits: 1 });
-        let small = of(16, 4096, 64, true);
-        assert!(small.cluster == 1 && (4..=16).contains(&small.splits), "{small:?}");
-        // Little to sum is not worth another launch.
-        assert_eq!(of(16, 4096, 4, true).splits, 1);
+    fn large_products_have_large_tiles_and_few_tiles_are_split() {
+        assert_eq!(Schedule::of(work(8192, 8192, 128)), Schedule { tile: LARGE, cluster: 2, splits: 1 });
+        let small = Schedule::of(work(64, 4096, 64));
+        assert!(small.tile != LARGE && small.splits > 1, "{small:?}");
+        // Little to sum is not worth adding.
+        assert_eq!(Schedule::of(work(64, 4096, 2)).splits, 1);
+    }
+
+    #[test]
+    fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
+        // 33 rows of tiles: 17 pairs would take five waves, and 33 four.
+        let work = Work { has_small: false, ..work(4097, 4096, 64) };
+        assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, splits: 1 });
+    }
+
+    #[test]
+    fn kernels_that_there_are_not_are_not_chosen() {
+        for m in [1, 64, 100, 4096] {
+            let of = |work| Schedule::of(work);
+            assert_eq!(of(Work { has_small: false, ..work(m, 512, 64) }).tile, LARGE);
+            assert_ne!(of(Work { has_large: false, ..work(m, 512, 64) }).tile, LARGE);
+            let plain = of(Work { has_small: false, has_parts: false, ..work(m, 512, 64) });
+            assert_eq!((plain.tile, plain.splits), (LARGE, 1));
+        }
     }
 
     #[test]
     fn no_part_is_empty() {
         for stages in 1..300 {
-            let work = Work { m: 64, n: 256, stages, batches: 1, multiprocessors: 132, can_split: true };
+            let work = Work { has_small: false, ..work(64, 256, stages) };
             let splits = Schedule::of(work).splits;
             let before_last = (splits - 1) * work.split_stages(splits);
             assert!(before_last < stages, "{stages} stages in {splits} parts");

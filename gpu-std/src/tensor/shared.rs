@@ -62,6 +62,16 @@ impl SharedMemory {
         Self { base: SharedAddress::of(shared::dynamic_aligned()), used: 0 }
     }
 
+    /// The same memory from its begin on, for what comes after that which has been taken.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses what is taken from one of them while what is taken from the other at the same place is in use.
+    #[inline(always)]
+    pub unsafe fn again(&self) -> Self {
+        Self { base: self.base, used: 0 }
+    }
+
     /// `COUNT` tiles, one after the other.
     #[inline(always)]
     pub fn tiles<T: KernelType, const ROWS: usize, const COUNT: usize>(
@@ -99,6 +109,16 @@ impl<T: KernelType, const ROWS: usize, const COUNT: usize> SharedTiles<T, ROWS, 
     pub fn tile<const INDEX: usize>(&self) -> SharedTile<T, ROWS> {
         const { assert!(INDEX < COUNT, "there is no tile of this index") };
         SharedTile::at(self.first.address.add(INDEX as u32 * SharedTile::<T, ROWS>::BYTES))
+    }
+
+    /// The tile `index`.
+    ///
+    /// # Safety
+    ///
+    /// `index` is below `COUNT`.
+    #[inline(always)]
+    pub unsafe fn at_index(&self, index: u32) -> SharedTile<T, ROWS> {
+        SharedTile::at(self.first.address.add(index * SharedTile::<T, ROWS>::BYTES))
     }
 }
 
@@ -177,6 +197,35 @@ impl<T: KernelType, const ROWS: usize> SharedTile<T, ROWS> {
         // SAFETY: the caller's promise; the address is a multiple of 16.
         unsafe {
             at.0.cast::<[u32; 4]>().read()
+        }
+    }
+
+    /// As [`Self::load_chunk`], of the tile at the same place in block `rank` of the cluster.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::load_chunk`], in that block; `rank` is below [`blocks`](crate::cluster::blocks), and the block has begun and does
+    /// not end before the chunk was read.
+    #[inline(always)]
+    pub unsafe fn load_chunk_of(self, rank: u32, row: u32, chunk: u32) -> [u32; 4] {
+        let at = self.chunk(row, chunk);
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let (a, b, c, d): (u32, u32, u32, u32);
+            // SAFETY: the caller's promise.
+            unsafe {
+                core::arch::asm!(
+                    "{{ .reg .b32 t; mapa.shared::cluster.u32 t, {p}, {r}; ld.shared::cluster.v4.b32 {{{a}, {b}, {c}, {d}}}, [t]; }}",
+                    p = in(reg32) at.0, r = in(reg32) rank, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c,
+                    d = out(reg32) d, options(nostack)
+                );
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the caller's promise; the address is a multiple of 16.
+        unsafe {
+            crate::cluster::map_shared(at.0, rank).cast::<[u32; 4]>().read()
         }
     }
 

@@ -6,6 +6,7 @@ use gpu_std::math::fast;
 use gpu_std::prelude::*;
 use gpu_std::scalar::Float;
 use gpu_std::tensor::Sum;
+use gpu_std::vectorized::store_run;
 
 use crate::matmul::{At, TILE_N};
 
@@ -48,6 +49,33 @@ impl Finish {
         } else {
             x
         }
+    }
+
+    /// Of four adjacent sums of a row, from `column` on, of which those below `n` are stored: the row begins at element `row` of
+    /// `to`.
+    ///
+    /// # Safety
+    ///
+    /// The row has n elements, which no other thread writes, and n is above `column`; `bias` has n elements.
+    #[inline(always)]
+    pub(crate) unsafe fn store<C: Float>(
+        self,
+        to: *mut C,
+        row: u64,
+        column: u32,
+        n: u32,
+        bias: Option<&[C]>,
+        sums: [f32; 4],
+    ) {
+        let values = core::array::from_fn(|i| {
+            let at = (column + i as u32).min(n - 1) as usize;
+            // SAFETY: the bias has an element for each column.
+            let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at) }.cast::<f32>());
+            self.of(sums[i], bias).cast::<C>()
+        });
+        let count = (n - column).min(4) as usize;
+        // SAFETY: the caller's promise.
+        unsafe { store_run::<C, 4>(to, (row + u64::from(column)) as usize, count, values) };
     }
 
     /// Of the sums of a thread, the first of which are at `at`.
@@ -157,17 +185,9 @@ pub unsafe fn finish_parts<C: Float>(
             split += 1;
         }
         let first = u64::from(batch) * of.c_plane + u64::from(row) * of.c_pitch;
-        let mut j = 0;
-        while j < 4 {
-            let at = column + j;
-            if at < of.n {
-                // SAFETY: the bias has an element for each column.
-                let bias = bias.map(|bias| unsafe { *bias.get_unchecked(at as usize) }.cast::<f32>());
-                let x = finish.of(sums[j as usize], bias);
-                // SAFETY: the product has this element, which no other thread writes.
-                unsafe { c.add((first + u64::from(at)) as usize).write(x.cast::<C>()) };
-            }
-            j += 1;
+        if column < of.n {
+            // SAFETY: the product has these elements, which no other thread writes.
+            unsafe { finish.store(c, first, column, of.n, bias, sums) };
         }
         i += thread::grid_dim_x() * thread::block_dim_x();
     }

@@ -7,8 +7,11 @@
 //! | [`mod@attention`] | attention of heads, forward |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
+//! | [`grouped`] | products of groups of rows, each by a matrix of its own |
 //! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
+//! | [`tf32x3`] | products of `f32` by three products of TF32 |
+//! | [`one_tile`] | products of few tiles, or of tiles that end in the middle |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]
@@ -17,8 +20,11 @@
 pub mod attention;
 pub mod epilogue;
 pub mod few_rows;
+pub mod grouped;
 pub mod matmul;
+pub mod one_tile;
 pub mod sequences;
 pub mod simt;
 mod softmax;
+pub mod tf32x3;
 mod tiles;

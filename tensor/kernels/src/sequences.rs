@@ -28,6 +28,8 @@ pub(crate) struct Place {
     pub head: u32,
     /// The plane.
     pub plane: u32,
+    /// The number of the sequence.
+    pub sequence: u32,
     /// The rows of the sequence in the plane of q: the first, and how many.
     pub q: (u32, u32),
     /// Those of k and v.
@@ -56,7 +58,14 @@ impl Sequences {
         let width = self.band.min(self.heads.wrapping_mul(self.count) - first);
         let (before, in_row) = divide(in_band, width);
         let (plane, head) = divide(first + in_row, self.heads);
-        Place { head, plane, q: (0, self.q_rows), k: (0, self.k_rows), row: (tiles - 1 - before) * tile }
+        Place {
+            head,
+            plane,
+            sequence: plane,
+            q: (0, self.q_rows),
+            k: (0, self.k_rows),
+            row: (tiles - 1 - before) * tile,
+        }
     }
 
     /// Tile `number` of those of lengths of their own: sequence i has the rows from `offsets[i]` to `offsets[i + 1]`, of those
@@ -94,7 +103,8 @@ impl Sequences {
                 let row = (tile_of_head - value(tiles_after - tiles)) * tile;
                 // The last tile first, as above.
                 let row = ((q.1 - q.0).div_ceil(tile) - 1) * tile - row;
-                return Some(Place { head, plane: 0, q: (q.0, q.1 - q.0), k: (k.0, k.1 - k.0), row });
+                let (q, k) = ((q.0, q.1 - q.0), (k.0, k.1 - k.0));
+                return Some(Place { head, plane: 0, sequence: sequence + of, q, k, row });
             }
             let last = |value: u32| warp::shuffle(!0, value, 31);
             (tiles_before, q_end, k_end) = (last(tiles_after), last(q.1), last(k.1));

@@ -5,10 +5,11 @@ mod attention;
 mod attention_on_gpu;
 mod epilogues;
 mod few_rows;
+mod full_precision;
+mod grouped;
 mod matmul;
 mod matmul_on_gpu;
 mod number;
 mod schedules;
-mod simt;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

@@ -7,6 +7,9 @@ use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, Schedule, TensorErr
 use crate::number::{Number, Stored, random_integers};
 use crate::under_test;
 
+const LARGE: [u32; 2] = [128, 256];
+const SMALL: [[u32; 2]; 2] = [[64, 128], [128, 128]];
+
 /// Integers by parts, scaled, with a bias and ReLU, in padded rows of `c`.
 fn exact<T: Number<Sum = f32>>(schedule: Schedule, b_transposed: bool, [m, n, k]: [usize; 3])
 where
@@ -40,7 +43,7 @@ where
 #[test]
 fn parts_of_k_are_exact() {
     for splits in [2, 3, 5, 64] {
-        let schedule = Schedule { cluster: 1, splits };
+        let schedule = Schedule { tile: LARGE, cluster: 1, splits };
         exact::<bf16>(schedule, true, [33, 272, 336]);
         exact::<bf16>(schedule, false, [130, 40, 336]);
         exact::<f16>(schedule, true, [1, 24, 328]);
@@ -50,10 +53,34 @@ fn parts_of_k_are_exact() {
 }
 
 #[test]
+fn large_tiles_are_exact() {
+    for shape in [[1, 8, 8], [64, 64, 64], [63, 248, 56], [127, 264, 72], [129, 256, 320], [257, 504, 136]] {
+        for cluster in [1, 2] {
+            let schedule = Schedule { tile: LARGE, cluster, splits: 1 };
+            exact::<bf16>(schedule, true, shape);
+            exact::<f16>(schedule, false, shape);
+        }
+    }
+}
+
+#[test]
+fn small_tiles_are_exact() {
+    for tile in SMALL {
+        for splits in [1, 2, 4, 8] {
+            let schedule = Schedule { tile, cluster: 1, splits };
+            exact::<bf16>(schedule, true, [33, 272, 336]);
+            exact::<bf16>(schedule, false, [130, 40, 336]);
+            exact::<f16>(schedule, true, [1, 24, 584]);
+            exact::<f16>(schedule, false, [200, 136, 72]);
+        }
+    }
+}
+
+#[test]
 fn clusters_of_two_are_exact_for_odd_rows_of_tiles() {
     for m in [5, 128, 300] {
-        exact::<bf16>(Schedule { cluster: 2, splits: 1 }, true, [m, 264, 136]);
-        exact::<bf16>(Schedule { cluster: 2, splits: 1 }, false, [m, 264, 136]);
+        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, splits: 1 }, true, [m, 264, 136]);
+        exact::<bf16>(Schedule { tile: LARGE, cluster: 2, splits: 1 }, false, [m, 264, 136]);
     }
 }
 
@@ -68,7 +95,7 @@ fn parts_of_batches_are_exact() {
     let (on_a, on_b) = (DeviceBuffer::from_host(&stream, &all).unwrap(), b.on(&stream));
     let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; planes * m * n]).unwrap();
     let a_view = Matrix::from(on_a.as_3d(k, m, planes).unwrap());
-    let (schedule, plain) = (Schedule { cluster: 1, splits: 3 }, Epilogue::default());
+    let (schedule, plain) = (Schedule { tile: LARGE, cluster: 1, splits: 3 }, Epilogue::default());
     let c_view = c.as_3d_mut(n, m, planes).unwrap();
     matmul_with(&stream, schedule, &plain, a_view, b.view(&on_b), c_view).unwrap();
     let expected = a.iter().flat_map(|a| a.times(&b));
@@ -82,18 +109,23 @@ fn schedules_that_there_are_not_are_named() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let x = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
     let mut c = DeviceBuffer::<bf16>::zeros(&stream, 64).unwrap();
-    let mut refused = |cluster, splits, a_transposed| {
+    let mut refused = |tile, cluster, splits, a_transposed| {
         let a = Matrix::from(x.as_2d(8, 8).unwrap());
         let a = if a_transposed { a.transposed() } else { a };
         let (plain, b) = (Epilogue::default(), x.as_2d(8, 8).unwrap());
         let c = c.as_2d_mut(8, 8).unwrap();
-        let error = matmul_with(&stream, Schedule { cluster, splits }, &plain, a, b, c).unwrap_err();
+        let error = matmul_with(&stream, Schedule { tile, cluster, splits }, &plain, a, b, c).unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(TensorError::Schedule { .. })), "{error}");
         error.to_string()
     };
-    assert!(refused(3, 1, false).contains("clusters of 3 blocks"));
-    assert!(refused(1, 0, false).contains("0 parts of K"));
-    assert!(refused(1, 65, false).contains("65 parts of K"));
-    assert!(refused(2, 2, false).contains("clusters of 1 block"));
-    assert!(refused(1, 2, true).contains("an a by rows"));
+    assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: there are"));
+    assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
+    assert!(refused(SMALL[0], 2, 1, false).contains("clusters of 2 blocks"));
+    assert!(refused(LARGE, 1, 0, false).contains("0 parts of K"));
+    assert!(refused(LARGE, 1, 65, false).contains("65 parts of K"));
+    assert!(refused(SMALL[0], 1, 3, false).contains("3 parts of K: the blocks of a cluster sum"));
+    assert!(refused(SMALL[1], 1, 16, false).contains("16 parts of K"));
+    assert!(refused(LARGE, 2, 2, false).contains("clusters of 1 block"));
+    assert!(refused(LARGE, 1, 2, true).contains("an a by rows"));
+    assert!(refused(SMALL[0], 1, 1, true).contains("16-bit numbers and an a by rows"));
 }

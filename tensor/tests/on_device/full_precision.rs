@@ -1,12 +1,19 @@
-//! Products of `f32` in full precision: every layout, anywhere in memory.
+//! Products of `f32` in full precision, without tensor cores and by three products of TF32: every layout, anywhere in memory.
 
-use warpsmith_core::{DeviceBuffer, Stream};
-use warpsmith_tensor::{Activation, Epilogue, Matrix, TensorError, matmul_f32};
+use warpsmith_core::{DeviceBuffer, Result, Stream};
+use warpsmith_tensor::{Activation, Epilogue, Matrix, MatrixMut, TensorError, matmul_f32, matmul_tf32x3};
 
 use crate::under_test;
 
-/// m, n, k: edges of tiles of 128 x 128 and of steps of 8.
-const SHAPES: [[usize; 3]; 9] = [
+type Multiply =
+    fn(&Stream, &Epilogue<'_, f32>, Matrix<'_, f32>, Matrix<'_, f32>, MatrixMut<'_, f32>) -> Result<()>;
+
+const BOTH: [Multiply; 2] =
+    [|s, e, a, b, c| matmul_f32(s, e, a, b, c), |s, e, a, b, c| matmul_tf32x3(s, e, a, b, c)];
+
+/// m, n, k: edges of tiles of 128 x 128 and of steps of 8, and K for clusters.
+const SHAPES: [[usize; 3]; 10] = [
+    [70, 36, 1030],
     [1, 1, 1],
     [3, 130, 7],
     [128, 128, 8],
@@ -19,6 +26,7 @@ const SHAPES: [[usize; 3]; 9] = [
 ];
 
 /// A product whose rows have `gap` elements between them and begin `offset` elements into a buffer.
+#[derive(Clone, Copy)]
 struct Case {
     shape: [usize; 3],
     are_transposed: [bool; 2],
@@ -27,8 +35,12 @@ struct Case {
     gap: usize,
 }
 
+fn exact(case: Case) {
+    BOTH.into_iter().for_each(|multiply| exact_by(multiply, case));
+}
+
 /// Integers, so that sums are exact; what is between rows is NaN.
-fn exact(Case { shape: [m, n, k], are_transposed, planes, offset, gap }: Case) {
+fn exact_by(multiply: Multiply, Case { shape: [m, n, k], are_transposed, planes, offset, gap }: Case) {
     let stream = Stream::new(&under_test::device()).unwrap();
     let mut random = fastrand::Rng::with_seed(11);
     let mut stored = |[height, width, count]: [usize; 3]| {
@@ -49,13 +61,13 @@ fn exact(Case { shape: [m, n, k], are_transposed, planes, offset, gap }: Case) {
         let view = |buffer, [height, width]: [usize; 2], count, is_transposed| {
             let elements = DeviceBuffer::slice(buffer, offset..);
             let view = elements.as_3d_pitched([width, height, count], width + gap, height).unwrap();
-            if is_transposed { Matrix::from(view).transposed() } else { view.into() }
+            if is_transposed { Matrix::from(view).transposed() } else { Matrix::from(view) }
         };
         let a = view(&on_a, a_sides, planes[0], are_transposed[0]);
         let b = view(&on_b, b_sides, planes[1], are_transposed[1]);
         let mut c = on_c.slice_mut(offset..);
         let c = c.as_3d_pitched_mut([n, m, planes[2]], n + gap, m).unwrap();
-        matmul_f32(&stream, &Epilogue::default(), a, b, c).unwrap();
+        multiply(&stream, &Epilogue::default(), a, b, c.into()).unwrap();
     }
     let at =
         |elements: &[f32], [height, width]: [usize; 2], plane, row: usize, column: usize, is_transposed| {
@@ -115,14 +127,58 @@ fn sums_have_the_precision_of_f32() {
     let (on_a, on_b, on_bias) = (on(&a), on(&b), on(&bias));
     let mut c = DeviceBuffer::<f32>::uninit(&stream, m * n).unwrap();
     let epilogue = Epilogue { scale: -2.0, bias: Some(on_bias.as_slice()), activation: Activation::Relu };
-    let views = (on_a.as_2d(k, m).unwrap(), on_b.as_2d(n, k).unwrap());
-    matmul_f32(&stream, &epilogue, views.0, views.1, c.as_2d_mut(n, m).unwrap()).unwrap();
+    for multiply in BOTH {
+        let views = (on_a.as_2d(k, m).unwrap(), on_b.as_2d(n, k).unwrap());
+        let to = c.as_2d_mut(n, m).unwrap();
+        multiply(&stream, &epilogue, views.0.into(), views.1.into(), to.into()).unwrap();
+        for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+            let products = (0..k).map(|j| f64::from(a[i / n * k + j]) * f64::from(b[j * n + i % n]));
+            let (sum, all) = products.fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
+            let expected = (-2.0 * sum + f64::from(bias[i % n])).max(0.0);
+            let allowed = 2.0 * (k as f64 + 2.0) * 2f64.powi(-24) * (all + 1.0);
+            assert!((f64::from(value) - expected).abs() <= allowed, "{i}: {value} instead of {expected}");
+        }
+    }
+}
+
+/// A product of two numbers alone: what three products leave out is below 2^-21 of it.
+#[test]
+fn parts_have_all_bits_but_few() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let mut random = fastrand::Rng::with_seed(6);
+    let special = [0.0, 1.0, -1.0, 1.0 + f32::EPSILON, 2.0 - f32::EPSILON, 1.0e30, 1.0e-30, -3.0e20];
+    let numbers: Vec<f32> = special.into_iter().chain((0..120).map(|_| random.f32() * 2.0 - 1.0)).collect();
+    let x = DeviceBuffer::from_host(&stream, &numbers).unwrap();
+    let len = numbers.len();
+    let mut c = DeviceBuffer::<f32>::uninit(&stream, len * len).unwrap();
+    let (a, b) = (x.as_2d(1, len).unwrap(), x.as_2d(len, 1).unwrap());
+    matmul_tf32x3(&stream, &Epilogue::default(), a, b, c.as_2d_mut(len, len).unwrap()).unwrap();
     for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
-        let products = (0..k).map(|j| f64::from(a[i / n * k + j]) * f64::from(b[j * n + i % n]));
-        let (sum, all) = products.fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
-        let expected = (-2.0 * sum + f64::from(bias[i % n])).max(0.0);
-        let allowed = 2.0 * (k as f64 + 2.0) * 2f64.powi(-24) * (all + 1.0);
-        assert!((f64::from(value) - expected).abs() <= allowed, "{i}: {value} instead of {expected}");
+        let (x, y) = (f64::from(numbers[i / len]), f64::from(numbers[i % len]));
+        let expected = x * y;
+        if expected.abs() < f64::from(f32::MAX) {
+            let allowed = expected.abs() * 2f64.powi(-21) + f64::from(f32::MIN_POSITIVE);
+            assert!((f64::from(value) - expected).abs() <= allowed, "{x} * {y}: {value}");
+        } else {
+            assert!(!value.is_finite(), "{x} * {y}: {value}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_none() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut numbers = [1.0; 64];
+        numbers[9] = special;
+        let x = DeviceBuffer::from_host(&stream, &numbers).unwrap();
+        let ones = DeviceBuffer::from_host(&stream, &[1.0; 64]).unwrap();
+        let mut c = DeviceBuffer::<f32>::uninit(&stream, 64).unwrap();
+        let (a, b) = (x.as_2d(8, 8).unwrap(), ones.as_2d(8, 8).unwrap());
+        matmul_tf32x3(&stream, &Epilogue::default(), a, b, c.as_2d_mut(8, 8).unwrap()).unwrap();
+        for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+            assert!(if i / 8 == 1 { !value.is_finite() } else { value == 8.0 }, "{special}, {i}: {value}");
+        }
     }
 }
 
@@ -131,12 +187,16 @@ fn wrong_sides_are_named() {
     let stream = Stream::new(&under_test::device()).unwrap();
     let x = DeviceBuffer::<f32>::zeros(&stream, 64).unwrap();
     let mut c = DeviceBuffer::<f32>::zeros(&stream, 64).unwrap();
-    let (a, b) = (x.as_2d(8, 8).unwrap(), x.slice(..56).as_2d(8, 7).unwrap());
-    let error = matmul_f32(&stream, &Epilogue::default(), a, b, c.as_2d_mut(8, 8).unwrap()).unwrap_err();
-    let text = error.to_string();
-    assert!(
-        matches!(error.downcast_ref(), Some(TensorError::Shape { operation: "matmul_f32", .. })),
-        "{text}"
-    );
-    assert!(text.contains("a is 8 x 8, b is 7 x 8, c is 8 x 8"), "{text}");
+    let b = x.slice(..56);
+    for (multiply, name) in BOTH.into_iter().zip(["matmul_f32", "matmul_tf32x3"]) {
+        let (a, b) = (x.as_2d(8, 8).unwrap(), b.as_2d(8, 7).unwrap());
+        let c = c.as_2d_mut(8, 8).unwrap();
+        let error = multiply(&stream, &Epilogue::default(), a.into(), b.into(), c.into()).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error.downcast_ref(), Some(TensorError::Shape { operation, .. }) if *operation == name),
+            "{text}"
+        );
+        assert!(text.contains("a is 8 x 8, b is 7 x 8, c is 8 x 8"), "{text}");
+    }
 }

@@ -1,0 +1,99 @@
+//! Products of groups of rows, each by a matrix of its own, as the experts of a mixture have them.
+//!
+//! Where groups begin is in device memory, and the host does not read it: a launch has as many blocks as there may be tiles, and
+//! those without a tile end at once. Each block has one tile, as in [`one_tile`](crate::one_tile).
+
+use gpu_std::prelude::*;
+use gpu_std::scalar::Float;
+use gpu_std::tensor::{KMajor, Major, MnMajor, SharedTile, TensorMap};
+
+use crate::epilogue::Finish;
+use crate::matmul::Element;
+use crate::one_tile::{Place, Plain, STAGES, TILE_N, product, resident, threads};
+use crate::sequences::Sequences;
+use crate::tiles::divide;
+
+/// What is multiplied.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct Groups {
+    /// How many there are.
+    pub count: u32,
+    /// Rows of A and C, of all groups.
+    pub m: u32,
+    /// Columns of C.
+    pub n: u32,
+    /// Columns of A.
+    pub k: u32,
+    /// From one row of C to the next, in elements.
+    pub pitch: u64,
+}
+
+impl Groups {
+    /// Blocks of a launch, by tiles of so many rows.
+    pub const fn blocks(&self, rows: u32) -> u64 {
+        (self.m / rows + self.count) as u64 * self.n.div_ceil(TILE_N) as u64
+    }
+}
+
+/// `c = activation(scale * a * b + bias)`, where the rows from `offsets[i]` to `offsets[i + 1]` of `a` are multiplied by plane i of
+/// `b`, with bias i, by tiles of `ROWS` rows. Rows of no group are not written. `a` is K-major; [`KMajor`] are `b` of columns,
+/// [`MnMajor`] those of rows.
+///
+/// # Safety
+///
+/// That of [`product`]: the map of `a` has one plane, and that of `b` one for each group. The grid has one dimension, and
+/// `groups.blocks(ROWS)` blocks, each a cluster of its own. `offsets` has one element more than there are groups, `bias` n for each
+/// group. `c` has m rows, and overlaps neither `a` nor `b`.
+#[kernel(
+    types(T = bf16, f16; B = KMajor, MnMajor),
+    consts(ROWS = 64, 128),
+    arch = "90a",
+    block(threads(ROWS)),
+    launch_bounds(threads(ROWS), resident(ROWS)),
+    no_panic
+)]
+pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    mut c: DisjointMut<T>,
+    offsets: &[u32],
+    bias: Option<&[T]>,
+    groups: Groups,
+    finish: Finish,
+) where
+    T: Element<Sum = f32, Output = T> + Float,
+{
+    let Groups { count, m, n, k, pitch } = groups;
+    let (number, column) = divide(thread::block_idx_x(), n.div_ceil(TILE_N));
+    let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, band: 1 };
+    // SAFETY: the caller's promise.
+    let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {
+        return;
+    };
+    let (first_row, rows) = group.q;
+    let bias = match bias {
+        // SAFETY: each group has n elements.
+        Some(bias) => Some(unsafe {
+            core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
+        }),
+        None => None,
+    };
+    let place = Place {
+        row: first_row + group.row,
+        column: column * TILE_N,
+        a_plane: 0,
+        b_plane: group.sequence,
+        stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
+    };
+    let to = c.as_mut_ptr();
+    // SAFETY: the caller's promise; the rows of C are those of the group.
+    unsafe {
+        product::<T, B, ROWS, STAGES, _>(a, b, place, Plain, |row, column, sums| {
+            let column = place.column + column;
+            if group.row + row < rows && column < n {
+                finish.store(to, u64::from(place.row + row) * pitch, column, n, bias, sums);
+            }
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! [`matmul_grouped()`]: products of groups of rows, each by a matrix of its own.
+
+use gpu_std::tensor::{KMajor, MnMajor};
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_core::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
+use warpsmith_tensor_kernels::epilogue::Finish;
+use warpsmith_tensor_kernels::grouped::{Groups, matmul_grouped as kernel};
+use warpsmith_tensor_kernels::one_tile::{STAGES, TILE_N, shared_bytes, threads};
+
+use crate::IMAGE;
+use crate::epilogue::Epilogue;
+use crate::error::TensorError;
+use crate::matmul::{a_map, b_map, check_device};
+use crate::matrix::{Matrix, MatrixMut, check_rows};
+
+const OPERATION: &str = "matmul_grouped";
+/// Most blocks of a launch.
+const MOST_BLOCKS: u64 = i32::MAX as u64;
+/// Rows of a group, on average, up to which tiles have 64 rows.
+const FEW_ROWS: usize = 64;
+
+/// The types of [`matmul_grouped()`]: `bf16` and `f16`.
+pub trait GroupedElement: DeviceCopy {
+    #[doc(hidden)]
+    fn launch(product: Product<'_, '_, Self>) -> Result<()>;
+}
+
+/// `c = activation(scale * a * b + bias)` where group i of the rows of `a`, from `offsets[i]` to `offsets[i + 1]`, is multiplied by
+/// plane i of `b`, as the experts of a mixture do: `a` of m x k, `b` of a k x n matrix for each group, `c` of m x n elements.
+///
+/// There is one offset more than there are groups. They are in device memory and the host does not read them. A group ends where the
+/// next begins; no row is in two groups, whatever the offsets are, and rows that are in none keep what they hold in `c`. The bias has
+/// n elements for each group. `c` begins anywhere. Sums are of `f32`, and rounded once.
+///
+/// # Errors
+/// [`TensorError::Shape`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] for an `a` or `b`
+/// whose address, pitch or plane is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than
+/// 9.0; whatever the runtime reports.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, matmul_grouped};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let numbers = |numbers: &[f32]| numbers.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
+/// // Three rows of 8 ones: one of the first group, two of the second.
+/// let a = DeviceBuffer::from_host(&stream, &numbers(&[1.0; 24]))?;
+/// let offsets = DeviceBuffer::from_host(&stream, &[0u32, 1, 3])?;
+/// // A matrix of 8 x 8 ones for the first, and one of twos for the second.
+/// let b = DeviceBuffer::from_host(&stream, &numbers(&[[1.0; 64], [2.0; 64]].concat()))?;
+/// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 3 * 8)?;
+/// let (a, b) = (a.as_2d(8, 3)?, b.as_3d(8, 8, 2)?);
+/// matmul_grouped(&stream, &Epilogue::default(), a, offsets.as_slice(), b, c.as_2d_mut(8, 3)?)?;
+/// assert_eq!(c.to_host()?, numbers(&[[8.0; 8], [16.0; 8], [16.0; 8]].concat()));
+/// # Ok(())
+/// # }
+/// ```
+pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, T>,
+    a: impl Into<Matrix<'a, T>>,
+    offsets: DeviceSlice<'_, u32>,
+    b: impl Into<Matrix<'b, T>>,
+    c: impl Into<MatrixMut<'c, T>>,
+) -> Result<()> {
+    let (a, b, c) = (a.into(), b.into(), c.into());
+    let (m, n, k, count) = (c.rows(), c.columns(), a.columns(), b.planes());
+    let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
+    if a.planes() != 1 || c.planes() != 1 {
+        return shape(format!(
+            "a is {} matrices and c {}: each is one, of all groups",
+            a.planes(),
+            c.planes()
+        ));
+    }
+    if (a.rows(), b.rows(), b.columns()) != (m, k, n) {
+        let sides = (a.rows(), b.rows(), b.columns());
+        return shape(format!(
+            "a is {} x {k}, b is {count} matrices of {} x {}, c is {m} x {n}",
+            sides.0, sides.1, sides.2
+        ));
+    }
+    if offsets.len() != count + 1 {
+        return shape(format!(
+            "there are {} offsets of {count} groups, which have {}",
+            offsets.len(),
+            count + 1
+        ));
+    }
+    if let Some(bias) = epilogue.bias
+        && bias.len() != count * n
+    {
+        return shape(format!(
+            "the bias has {} elements: {count} groups of {n} columns have {}",
+            bias.len(),
+            count * n
+        ));
+    }
+    if a.is_transposed {
+        let element = std::any::type_name::<T>();
+        return Err(TensorError::Layout { operation: OPERATION, matrix: "a", element }.into());
+    }
+    check_device(OPERATION, stream.device())?;
+    if m == 0 || n == 0 || count == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        return shape("k is 0".to_owned());
+    }
+    check_rows(OPERATION, "a", a.elements, a.stored)?;
+    check_rows(OPERATION, "b", b.elements, b.stored)?;
+    let height = if m / count <= FEW_ROWS { 64 } else { 128 };
+    let groups =
+        Groups { count: count as u32, m: m as u32, n: n as u32, k: k as u32, pitch: c.stored.pitch as u64 };
+    let most = groups.blocks(height as u32);
+    if count > MOST_BLOCKS as usize || most > MOST_BLOCKS {
+        return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MOST_BLOCKS}"));
+    }
+    T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, height })
+}
+
+/// A product that was checked.
+#[doc(hidden)]
+pub struct Product<'a, 'c, T: DeviceCopy> {
+    stream: &'a Stream,
+    epilogue: Epilogue<'a, T>,
+    a: Matrix<'a, T>,
+    offsets: DeviceSlice<'a, u32>,
+    b: Matrix<'a, T>,
+    c: MatrixMut<'c, T>,
+    groups: Groups,
+    /// Rows of a tile.
+    height: usize,
+}
+
+macro_rules! elements {
+    ($($ty:ty),*) => { $(
+        impl GroupedElement for $ty {
+            fn launch(product: Product<'_, '_, Self>) -> Result<()> {
+                match (product.b.is_transposed, product.height) {
+                    (true, 64) => product.run::<kernel<$ty, KMajor, 64>>(),
+                    (true, _) => product.run::<kernel<$ty, KMajor, 128>>(),
+                    (false, 64) => product.run::<kernel<$ty, MnMajor, 64>>(),
+                    (false, _) => product.run::<kernel<$ty, MnMajor, 128>>(),
+                }
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+type Params<T> = (
+    param::TensorMap<T, 3>,
+    param::TensorMap<T, 3>,
+    param::SliceMut<T>,
+    param::Slice<u32>,
+    param::Optional<param::Slice<T>>,
+    param::Value<Groups>,
+    param::Value<Finish>,
+);
+
+impl<T: DeviceCopy> Product<'_, '_, T> {
+    fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
+        let Self { stream, epilogue, a, offsets, b, c, groups, height } = self;
+        let maps = (a_map(a, height as u32)?, b_map(b, TILE_N)?);
+        let launch = Launch::grid_block(groups.blocks(height as u32) as u32, threads(height))
+            .shared(shared_bytes(height, STAGES, 1));
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        let arguments = (maps.0, maps.1, c.elements, offsets, epilogue.bias, groups, epilogue.finish());
+        // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
+        // the views check to be below 2^31, one of `b` for each group; there are as many offsets and biases as the kernel
+        // requires; c is borrowed exclusively.
+        unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+    }
+}

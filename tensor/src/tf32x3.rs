@@ -1,0 +1,165 @@
+//! [`matmul_tf32x3()`]: products of `f32` by three products of TF32.
+
+use gpu_std::tensor::{KMajor, MnMajor};
+use gpu_std::{Kernel, param};
+use warpsmith_core::{DeviceBuffer, Launch, Result, Stream};
+use warpsmith_tensor_kernels::matmul::{ROW_BYTES, Sizes};
+use warpsmith_tensor_kernels::one_tile::{MOST_BLOCKS, Rows, TILE_N, shared_bytes, threads};
+use warpsmith_tensor_kernels::tf32x3::{
+    PARTING_THREADS, ROWS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts,
+};
+
+use crate::IMAGE;
+use crate::epilogue::Epilogue;
+use crate::error::TensorError;
+use crate::matmul::{a_map, b_map, check_device};
+use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
+use crate::simt::matmul_f32;
+
+const OPERATION: &str = "matmul_tf32x3";
+/// Columns of A of a stage.
+const TILE_K: u32 = ROW_BYTES / 4;
+/// Stages that a part of K has at least.
+const FEWEST_STAGES: u32 = 8;
+/// Most tiles of a product, and of a matrix that is divided.
+const MOST_TILES: u64 = i32::MAX as u64;
+
+/// [`matmul_f32()`], by tensor cores: each number is the sum of two of 11 bits, and three products of these are added. The error is
+/// about that of [`matmul_f32()`], and the bits are not; numbers below 2^-103 lose some of theirs. An infinity in `a` or `b` makes its
+/// row or column NaN. `a` and `b` are divided into parts in memory beside, twice their size. With k = 0 the sums are zero.
+///
+/// # Errors
+/// As [`matmul_f32()`], and [`TensorError::Device`] on a device of another compute capability than 9.0.
+///
+/// ```
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{Epilogue, matmul_tf32x3};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// // More bits than TF32 has.
+/// let b = DeviceBuffer::from_host(&stream, &[1.0 + 1.0 / 65536.0, 0.5, 0.25])?;
+/// let mut c = DeviceBuffer::zeros(&stream, 2)?;
+/// matmul_tf32x3(&stream, &Epilogue::default(), a.as_2d(3, 2)?, b.as_2d(1, 3)?, c.as_2d_mut(1, 2)?)?;
+/// assert_eq!(c.to_host()?, [2.75 + 1.0 / 65536.0, 8.0 + 4.0 / 65536.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn matmul_tf32x3<'a, 'b, 'c>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, f32>,
+    a: impl Into<Matrix<'a, f32>>,
+    b: impl Into<Matrix<'b, f32>>,
+    c: impl Into<MatrixMut<'c, f32>>,
+) -> Result<()> {
+    let (a, b, c) = (a.into(), b.into(), c.into());
+    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_bias(OPERATION, c.columns())?;
+    check_device(OPERATION, stream.device())?;
+    let (m, n, k, batches) = (c.rows(), c.columns(), a.columns(), c.planes());
+    if m == 0 || n == 0 || batches == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        return matmul_f32(stream, epilogue, a, b, c);
+    }
+    let tiles = m.div_ceil(ROWS) as u64 * (n as u64).div_ceil(TILE_N.into()) * batches as u64;
+    let stages = (k as u32).div_ceil(TILE_K);
+    let multiprocessors = u64::from(stream.device().properties().multiprocessors);
+    let splits = [MOST_BLOCKS, 4, 2]
+        .into_iter()
+        .find(|splits| tiles * u64::from(*splits) <= multiprocessors && stages / splits >= FEWEST_STAGES);
+    let splits = splits.unwrap_or(1);
+    let blocks = tiles * u64::from(splits);
+    if blocks > MOST_TILES {
+        let what = format!("c has {tiles} tiles of {ROWS} x {TILE_N}, more than {MOST_TILES}");
+        return Err(TensorError::Shape { operation: OPERATION, what }.into());
+    }
+    let a_parts = Parts::new(stream, a, a.is_transposed)?;
+    let b_parts = Parts::new(stream, b, !b.is_transposed)?;
+    let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), TILE_N)?);
+    let sizes = Sizes {
+        m: m as u32,
+        n: n as u32,
+        k: k as u32,
+        batches: batches as u32,
+        a_planes: a.planes() as u32,
+        b_planes: b.planes() as u32,
+        splits: 1,
+        split_stages: stages.div_ceil(splits),
+    };
+    let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let launch = Launch::grid_block(blocks as u32, threads(ROWS))
+        .shared(shared_bytes(ROWS, STAGES, 2))
+        .cluster(splits);
+    let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
+    let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, epilogue.finish());
+    // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to be below 2^31;
+    // c is borrowed exclusively, and the bias has n elements.
+    unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+}
+
+/// The parts of a matrix, or of those of a batch: two planes for each, of rows along K.
+struct Parts {
+    parts: DeviceBuffer<f32>,
+    stored: Stored,
+}
+
+impl Parts {
+    /// Divides the rows of a matrix, or the columns of one of whose columns K is; `is_across` if these are not adjacent in memory.
+    fn new(stream: &Stream, matrix: Matrix<'_, f32>, is_across: bool) -> Result<Self> {
+        let Stored { width, height, planes, pitch, plane } = matrix.stored;
+        let (rows, columns) = if is_across { (width, height) } else { (height, width) };
+        let parts_pitch = columns.next_multiple_of(4);
+        let whole = Whole {
+            rows: rows as u32,
+            columns: columns as u32,
+            planes: planes as u32,
+            from: Rows { pitch: pitch as u64, plane: plane as u64 },
+            pitch: parts_pitch as u32,
+        };
+        let tiles = whole.tiles();
+        if tiles > MOST_TILES {
+            let what = format!("{planes} matrices of {rows} x {columns} have more than {MOST_TILES} tiles");
+            return Err(TensorError::Shape { operation: OPERATION, what }.into());
+        }
+        let stored = Stored {
+            width: columns,
+            height: rows,
+            planes: 2 * planes,
+            pitch: parts_pitch,
+            plane: rows * parts_pitch,
+        };
+        let mut parts = DeviceBuffer::uninit(stream, stored.planes * stored.plane)?;
+        let most = stream.device().properties().multiprocessors.max(1) * 16;
+        let launch = Launch::grid_block(most.min(tiles as u32), PARTING_THREADS);
+        let from = matrix.elements;
+        if is_across {
+            Self::divide::<two_parts<MnMajor>>(stream, launch, from, &mut parts, whole)?;
+        } else {
+            Self::divide::<two_parts<KMajor>>(stream, launch, from, &mut parts, whole)?;
+        }
+        Ok(Self { parts, stored })
+    }
+
+    fn divide<K>(
+        stream: &Stream,
+        launch: Launch,
+        from: warpsmith_core::DeviceSlice<'_, f32>,
+        parts: &mut DeviceBuffer<f32>,
+        whole: Whole,
+    ) -> Result<()>
+    where
+        K: Kernel<Params = (param::Slice<f32>, param::SliceMut<f32>, param::Value<Whole>)>,
+    {
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        // SAFETY: these are the matrices, and as many elements for their parts.
+        unsafe { kernel.launch_unsafe(stream, launch, (from, parts, whole)) }
+    }
+
+    /// The parts as a matrix of rows along K, or of columns.
+    fn matrix(&self, is_transposed: bool) -> Matrix<'_, f32> {
+        Matrix { elements: self.parts.as_slice(), stored: self.stored, is_transposed }
+    }
+}
