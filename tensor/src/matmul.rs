@@ -172,10 +172,10 @@ fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
         format!("tiles of {} x {}: there are those of 128 x 256, 128 x 128 and 64 x 128", tile[0], tile[1])
     } else if is_small && !work.has_small {
         format!("tiles of {} x {} need 16-bit numbers and an a by rows", tile[0], tile[1])
-    } else if cluster != 1 && (cluster != CLUSTER || is_small) {
-        format!("clusters of {cluster} blocks: there are those of 1, and of tiles of 128 x 256 those of 2")
-    } else if is_small && !(splits.is_power_of_two() && splits <= one_tile::MOST_BLOCKS) {
-        format!("{splits} parts of K: the blocks of a cluster sum 1, 2, 4 or 8")
+    } else if cluster != 1 && cluster != CLUSTER {
+        format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
+    } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_BLOCKS) {
+        format!("{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8")
     } else if splits == 0 || splits > MOST_SPLITS {
         format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
     } else if !is_small && splits > 1 && (cluster > 1 || !work.has_parts) {
@@ -317,6 +317,7 @@ type Small<T, C> = (
     param::Optional<param::Slice<C>>,
     param::Value<Sizes>,
     param::Value<Rows>,
+    param::Value<u32>,
     param::Value<Finish>,
 );
 
@@ -348,17 +349,16 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
     fn by_small_tiles<K: Kernel<Params = Small<T, T::Output>>>(self) -> Result<()> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
-        let [height, width] = schedule.tile;
+        let Schedule { tile: [height, width], cluster, splits } = schedule;
         let inputs = Inputs { stream, a, b, work, schedule };
-        let (a, b) = (a_map(a, height)?, b_map(b, width)?);
+        let (a, b) = (a_map(a, height)?, b_map(b, width / cluster)?);
         let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
         let of_rows = height as usize;
-        // Each part of a tile is a block of its cluster.
-        let launch = Launch::grid_block(inputs.tiles()?, one_tile::threads(of_rows))
+        let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(of_rows))
             .shared(one_tile::shared_bytes(of_rows, one_tile::STAGES, 1))
-            .cluster(schedule.splits);
+            .cluster(cluster * splits);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        let arguments = (a, b, c.elements, bias, inputs.sizes(1), rows, finish);
+        let arguments = (a, b, c.elements, bias, inputs.sizes(1), rows, cluster, finish);
         // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
         // the views check to be below 2^31; c is borrowed exclusively, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
@@ -465,8 +465,8 @@ impl<'a, T: Element> Inputs<'a, T> {
     }
 }
 
-/// Most tiles of a product, so that their numbers do not overflow, and a grid has a block for each.
-const MOST_TILES: u64 = i32::MAX as u64;
+/// Most tiles of a product, so that their numbers do not overflow, and a grid may have two blocks for each.
+const MOST_TILES: u64 = 1 << 30;
 
 /// The map of an `a` for tiles of so many rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {

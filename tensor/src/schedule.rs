@@ -9,11 +9,11 @@ use warpsmith_tensor_kernels::one_tile;
 pub struct Schedule {
     /// Rows and columns of a tile of `c`: 128 x 256; or 128 x 128 or 64 x 128, of 16-bit numbers with an `a` by rows.
     pub tile: [u32; 2],
-    /// Blocks of a cluster, which share the tiles of `b`: 1 or 2, and 1 for the smaller tiles.
+    /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2.
     pub cluster: u32,
     /// Parts of K that are summed by blocks of their own and then added, in their order: 1 for none. Of tiles of 128 x 256 up to 64,
-    /// by another launch, which `a` by columns, i8 and clusters of 2 do not have; of the smaller tiles 1, 2, 4 or 8, by the blocks
-    /// of a cluster.
+    /// by another launch, which `a` by columns, i8 and clusters of 2 do not have; of the smaller tiles 2, 4 or 8 in all of a cluster,
+    /// whose blocks they are too.
     pub splits: u32,
 }
 
@@ -33,8 +33,10 @@ const fn stage_us(tile: [u32; 2], cluster: u32) -> f64 {
     match tile {
         LARGE if cluster == CLUSTER => 0.60,
         LARGE => 0.61,
-        MIDDLE => 0.36,
-        _ => 0.22,
+        MIDDLE if cluster == CLUSTER => 0.36,
+        MIDDLE => 0.40,
+        _ if cluster == CLUSTER => 0.22,
+        _ => 0.24,
     }
 }
 

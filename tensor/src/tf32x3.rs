@@ -64,7 +64,12 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     if k == 0 {
         return matmul_f32(stream, epilogue, a, b, c);
     }
-    let tiles = m.div_ceil(ROWS) as u64 * (n as u64).div_ceil(TILE_N.into()) * batches as u64;
+    // Tiles of two blocks of a cluster, one above the other, share those of b.
+    let shared_by = if m > ROWS { 2 } else { 1 };
+    let tiles = m.div_ceil(ROWS * shared_by) as u64
+        * shared_by as u64
+        * (n as u64).div_ceil(TILE_N.into())
+        * batches as u64;
     let stages = (k as u32).div_ceil(TILE_K);
     let multiprocessors = u64::from(stream.device().properties().multiprocessors);
     let splits = [MOST_BLOCKS, 4, 2]
@@ -78,7 +83,8 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     }
     let a_parts = Parts::new(stream, a, a.is_transposed)?;
     let b_parts = Parts::new(stream, b, !b.is_transposed)?;
-    let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), TILE_N)?);
+    let maps =
+        (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), TILE_N / shared_by as u32)?);
     let sizes = Sizes {
         m: m as u32,
         n: n as u32,
@@ -92,9 +98,10 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
     let launch = Launch::grid_block(blocks as u32, threads(ROWS))
         .shared(shared_bytes(ROWS, STAGES, 2))
-        .cluster(splits);
+        .cluster(splits * shared_by as u32);
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
-    let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, epilogue.finish());
+    let arguments =
+        (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by as u32, epilogue.finish());
     // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to be below 2^31;
     // c is borrowed exclusively, and the bias has n elements.
     unsafe { kernel.launch_unsafe(stream, launch, arguments) }

@@ -85,6 +85,7 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
         a_plane: 0,
         b_plane: group.sequence,
         stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
+        shared_by: 1,
     };
     let to = c.as_mut_ptr();
     // SAFETY: the caller's promise; the rows of C are those of the group.

@@ -1,9 +1,10 @@
-//! [`product`]: one tile of a product, by a cluster whose blocks each sum a part of K.
+//! [`product`]: a tile of a product, or two, by a cluster whose blocks each sum a part of K.
 //!
 //! A block has a warp group for each [`GROUP_ROWS`] rows of the tile, and one warp more, which copies tiles of A and B into a ring
 //! of stages. Then each block leaves its sums in its own shared memory, and adds some rows of those of all blocks, in
 //! their order: there is no second launch, and no memory beside. The rows of C are written by the threads, so that C may begin
-//! anywhere, and a tile may end in the middle.
+//! anywhere, and a tile may end in the middle. A cluster may have two tiles, one above the other: then each of two blocks copies half
+//! of a tile of B to both.
 //!
 //! A product whose tiles are fewer than the blocks that run at a time, or end in the middle, is faster so; others by
 //! [`matmul`](mod@crate::matmul), whose tiles are larger.
@@ -56,6 +57,8 @@ pub struct Place {
     pub b_plane: u32,
     /// The first stage, and the one behind the last.
     pub stages: (u32, u32),
+    /// Tiles of the cluster, one above the other: 1 or 2, in blocks of successive ranks.
+    pub shared_by: u32,
 }
 
 /// What the products of a stage are, and how they become sums.
@@ -93,7 +96,7 @@ pub struct Rows {
 ///
 /// # Safety
 ///
-/// That of [`product`]. The grid has one dimension, and a cluster for each tile of each product. `sizes` has no splits, and its
+/// That of [`product`]. The grid has one dimension, and a cluster for each `shared_by` tiles of each product. `sizes` has no splits, and its
 /// `split_stages` are those of each block of a cluster but the last. `c` has the products where `rows` says, and overlaps neither
 /// `a` nor `b`; `bias` has n elements.
 #[kernel(
@@ -111,11 +114,12 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize>(
     bias: Option<&[T]>,
     sizes: Sizes,
     rows: Rows,
+    shared_by: u32,
     finish: Finish,
 ) where
     T: Element<Sum = f32, Output = T> + Float,
 {
-    let (place, batch) = Place::of_cluster(&sizes, ROWS as u32, SharedTile::<T, 64>::COLUMNS);
+    let (place, batch) = Place::of_cluster::<T>(&sizes, ROWS as u32, shared_by);
     // SAFETY: the caller's promise.
     unsafe {
         let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
@@ -124,20 +128,23 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize>(
 }
 
 impl Place {
-    /// The tile of the calling cluster and the stages of the calling block, where there is a cluster for each tile of `height` rows;
-    /// and the product.
+    /// The tile and the stages of the calling block, where there is a cluster for each `shared_by` tiles of `height` rows; and the
+    /// product.
     #[inline(always)]
-    pub fn of_cluster(sizes: &Sizes, height: u32, tile_k: u32) -> (Self, u32) {
-        let tiles = Tiles::new(sizes, height, TILE_N, tile_k);
+    pub fn of_cluster<T: KernelType>(sizes: &Sizes, height: u32, shared_by: u32) -> (Self, u32) {
+        let tile_k = SharedTile::<T, 64>::COLUMNS;
+        let tiles = Tiles::new(sizes, height * shared_by, TILE_N, tile_k);
         let tile = tiles.at(divide(thread::block_idx_x(), cluster::blocks()).0);
-        let first = cluster::block_rank() * sizes.split_stages;
+        let (part, which) = divide(cluster::block_rank(), shared_by);
+        let first = part * sizes.split_stages;
         let end = sizes.k.div_ceil(tile_k).min(first + sizes.split_stages);
         let place = Self {
-            row: tile.row * height,
+            row: (tile.row * shared_by + which) * height,
             column: tile.column * TILE_N,
             a_plane: tile.batch.min(sizes.a_planes - 1),
             b_plane: tile.batch.min(sizes.b_planes - 1),
             stages: (first, end),
+            shared_by,
         };
         (place, tile.batch)
     }
@@ -170,16 +177,17 @@ pub(crate) unsafe fn into_rows<C: Float>(
     }
 }
 
-/// One tile of `a * b`, by all threads of a cluster. `store` gets four sums that are adjacent in a row, by the row and the first
-/// column in the tile, each once, in some thread of the cluster.
+/// A tile of `a * b`, by all threads of the blocks of a cluster that have it. `store` gets four sums that are adjacent in a row, by the
+/// row and the first column in the tile, each once, in some thread of these.
 ///
 /// # Safety
 ///
 /// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, with a `ROWS` of 64 or 128, and the launch
-///   `shared_bytes(ROWS, STAGES, S::PARTS)` of shared memory and clusters of 1, 2, 4 or 8 blocks.
+///   `shared_bytes(ROWS, STAGES, S::PARTS)` of shared memory and clusters of 1, 2, 4 or 8 blocks, a multiple of `shared_by`.
 /// - The maps are of matrices of planes, `a` K-major. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of columns; those of
-///   `a` have `ROWS` rows, those of a K-major `b` [`TILE_N`], and of an MN-major one [`BOX`].
-/// - The place is in the planes of the maps, and its rows, columns and planes are the same in all threads of the cluster.
+///   `a` have `ROWS` rows, those of a K-major `b` `TILE_N / shared_by`, and of an MN-major one [`BOX`].
+/// - The place is in the planes of the maps. It is the same in all threads of a block, and but for the stages in all blocks that have
+///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
 pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: Stage>(
     a: &TensorMap<T, 3>,
@@ -213,14 +221,21 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
         // SAFETY: nothing has used the barriers; all threads meet after it.
         unsafe {
             full.init(1);
-            empty.init(groups);
+            empty.init(groups * place.shared_by);
         }
         barrier::publish();
     }
-    thread::sync_threads();
+    let is_shared = place.shared_by > 1;
+    if is_shared {
+        cluster::sync();
+    } else {
+        thread::sync_threads();
+    }
 
     let tile_k = SharedTile::<T, 64>::COLUMNS;
     let warp = warp_group::warp_index();
+    let rank = cluster::block_rank();
+    let (part_of_k, which) = divide(rank, place.shared_by);
     let mut slot = Slot::new();
     let mut stage = place.stages.0;
     if warp == 4 * groups {
@@ -228,7 +243,8 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
             while stage < place.stages.1 {
                 let loaded = full.at(slot);
                 let at = stage * tile_k;
-                // SAFETY: the warp groups have read the stage.
+                // SAFETY: the warp groups of all blocks that the copies reach have read the stage. Each of these blocks expects the
+                // bytes of its own copy of A and of all of B.
                 unsafe {
                     empty.at(slot).wait(slot.parity() ^ 1);
                     loaded.arrive_expecting(S::PARTS * ROW_BYTES * (ROWS as u32 + TILE_N));
@@ -238,12 +254,19 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
                             if part == 0 { (a_tiles, b_tiles) } else { (a_second, b_second) };
                         let b_tile = b_tiles.at(slot);
                         a.load(a_tiles.at(slot), [at, place.row, place.a_plane + part], loaded);
-                        if B::IS_TRANSPOSED {
-                            let (low, high) = (b_tile.rows::<64>(0), b_tile.rows::<64>(1));
-                            b.load(low, [place.column, at, place.b_plane + part], loaded);
-                            b.load(high, [place.column + BOX, at, place.b_plane + part], loaded);
+                        let plane = place.b_plane + part;
+                        let column = |half| place.column + TILE_N / 2 * half;
+                        if is_shared {
+                            let half = b_tile.rows::<{ TILE_N as usize / 2 }>(which);
+                            let (column, blocks) = (column(which), 0b11 << (2 * part_of_k));
+                            let place =
+                                if B::IS_TRANSPOSED { [column, at, plane] } else { [at, column, plane] };
+                            b.load_multicast(half, place, loaded, blocks);
+                        } else if B::IS_TRANSPOSED {
+                            b.load(b_tile.rows::<{ BOX as usize }>(0), [column(0), at, plane], loaded);
+                            b.load(b_tile.rows::<{ BOX as usize }>(1), [column(1), at, plane], loaded);
                         } else {
-                            b.load(b_tile, [at, place.column, place.b_plane + part], loaded);
+                            b.load(b_tile, [at, place.column, plane], loaded);
                         }
                         part += 1;
                     }
@@ -275,7 +298,7 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
                     }
                     batch.mma_of::<KMajor, B, T, T>(x, y, S::PARTS == 2);
                     sums = batch.commit().wait();
-                    release(empty.at(slot), warp);
+                    release(empty.at(slot), warp, place.shared_by, rank - which);
                 }
                 let mut i = 0;
                 while i < TILE_N as usize / 2 {
@@ -304,7 +327,7 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
                 running.wait_for_earlier();
                 if stage > place.stages.0 {
                     // SAFETY: the products of the stage before are done.
-                    unsafe { release(empty.at(last), warp) };
+                    unsafe { release(empty.at(last), warp, place.shared_by, rank - which) };
                 }
                 last = slot;
                 slot.advance();
@@ -321,7 +344,7 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
 
     cluster::sync();
     // SAFETY: all blocks have left their sums, and none ends before all have read them.
-    unsafe { add_all(left, warp, &store) };
+    unsafe { add_all(left, warp, place.shared_by, &store) };
     cluster::sync();
 }
 
@@ -345,24 +368,26 @@ unsafe fn leave<const ROWS: usize>(
     }
 }
 
-/// Adds the sums of all blocks of the cluster, of the rows that the calling block has of the tile.
+/// Adds the sums of all blocks that have the calling block's tile, of the rows that it has of them.
 ///
 /// # Safety
 ///
-/// All blocks have left their sums in the tiles, and none ends before all have returned from this.
+/// All blocks of the cluster have left their sums in the tiles, and none ends before all have returned from this.
 #[inline(always)]
 unsafe fn add_all<const ROWS: usize>(
     tiles: SharedTiles<f32, ROWS, SUM_TILES>,
     warp: u32,
+    shared_by: u32,
     store: &impl Fn(u32, u32, [f32; 4]),
 ) {
     let (blocks, lane) = (cluster::blocks(), warp::lane_id());
-    let (rows, warps) = (divide(ROWS as u32, blocks).0, threads(ROWS) / 32);
-    let first = cluster::block_rank() * rows;
+    let (part_of_k, which) = divide(cluster::block_rank(), shared_by);
+    let (rows, warps) = (divide(ROWS as u32 * shared_by, blocks).0, threads(ROWS) / 32);
+    let first = part_of_k * rows;
     let mut row = warp;
     while row < rows {
         let mut sums = [0.0f32; 4];
-        let mut block = 0;
+        let mut block = which;
         while block < blocks {
             // SAFETY: there are four tiles, each of which has eight chunks of four sums in this row; nothing writes them.
             let four = unsafe { tiles.at_index(lane / 8).load_chunk_of(block, first + row, lane % 8) };
@@ -371,22 +396,29 @@ unsafe fn add_all<const ROWS: usize>(
                 sums[i] += f32::from_bits(four[i]);
                 i += 1;
             }
-            block += 1;
+            block += shared_by;
         }
         store(first + row, 4 * lane, sums);
         row += warps;
     }
 }
 
-/// Gives a stage back to the warp that copies: one arrival for each warp group.
+/// Gives a stage back to those that copy to it, in `shared_by` blocks from rank `first` on: one arrival for each warp group and block.
 ///
 /// # Safety
 ///
 /// The products that read the stage are done.
 #[inline(always)]
-unsafe fn release(empty: barrier::Barrier, warp: u32) {
-    if warp.is_multiple_of(4) && warp::lane_id() == 0 {
-        // SAFETY: the caller's promise.
-        unsafe { empty.arrive() };
+unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
+    let lane = warp::lane_id();
+    if warp.is_multiple_of(4) && lane < shared_by {
+        // SAFETY: the caller's promise; a block of the cluster has this rank, and ends after a barrier of the cluster.
+        unsafe {
+            if shared_by > 1 {
+                empty.arrive_at(first + lane);
+            } else {
+                empty.arrive();
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! performance, 2022; CUTLASS's example 28.
 
 use gpu_std::prelude::*;
-use gpu_std::tensor::{KMajor, Major, MnMajor, SharedTile, TensorMap};
+use gpu_std::tensor::{KMajor, Major, MnMajor, TensorMap};
 use gpu_std::vectorized::store_run;
 
 use crate::epilogue::Finish;
@@ -148,7 +148,7 @@ fn rounded(x: f32) -> f32 {
 /// # Safety
 ///
 /// That of [`product`]; matrix i of `a` and of `b` are planes `2 * i` and `2 * i + 1` of their maps. The grid has one dimension, and a
-/// cluster for each tile of each product. `sizes` has no splits, and its `split_stages` are those of each block of a cluster but the
+/// cluster for each `shared_by` tiles of each product. `sizes` has no splits, and its `split_stages` are those of each block of a cluster but the
 /// last. `c` has the products where `rows` says, and overlaps neither `a` nor `b`; `bias` has n elements.
 #[kernel(arch = "90a", block(threads(ROWS)), launch_bounds(threads(ROWS), 1), no_panic)]
 pub unsafe fn matmul_tf32x3(
@@ -158,9 +158,10 @@ pub unsafe fn matmul_tf32x3(
     bias: Option<&[f32]>,
     sizes: Sizes,
     rows: Rows,
+    shared_by: u32,
     finish: Finish,
 ) {
-    let (place, batch) = Place::of_cluster(&sizes, ROWS as u32, SharedTile::<f32, 64>::COLUMNS);
+    let (place, batch) = Place::of_cluster::<f32>(&sizes, ROWS as u32, shared_by);
     let place = Place { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
     // SAFETY: the caller's promise.
     unsafe {

@@ -34,8 +34,9 @@ pub(crate) struct Tile {
 impl Tiles {
     #[inline(always)]
     pub fn new(sizes: &Sizes, tile_m: u32, tile_n: u32, tile_k: u32) -> Self {
+        let (rows, rest) = divide(sizes.m, tile_m);
         Self {
-            rows: sizes.m.div_ceil(tile_m),
+            rows: rows + u32::from(rest > 0),
             columns: sizes.n.div_ceil(tile_n),
             planes: sizes.batches.wrapping_mul(sizes.splits),
             splits: sizes.splits,

@@ -66,8 +66,8 @@ fn large_tiles_are_exact() {
 #[test]
 fn small_tiles_are_exact() {
     for tile in SMALL {
-        for splits in [1, 2, 4, 8] {
-            let schedule = Schedule { tile, cluster: 1, splits };
+        for (cluster, splits) in [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)] {
+            let schedule = Schedule { tile, cluster, splits };
             exact::<bf16>(schedule, true, [33, 272, 336]);
             exact::<bf16>(schedule, false, [130, 40, 336]);
             exact::<f16>(schedule, true, [1, 24, 584]);
@@ -120,10 +120,10 @@ fn schedules_that_there_are_not_are_named() {
     };
     assert!(refused([64, 64], 1, 1, false).contains("tiles of 64 x 64: there are"));
     assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
-    assert!(refused(SMALL[0], 2, 1, false).contains("clusters of 2 blocks"));
+    assert!(refused(SMALL[0], 2, 8, false).contains("8 parts of K for each of 2 tiles"));
     assert!(refused(LARGE, 1, 0, false).contains("0 parts of K"));
     assert!(refused(LARGE, 1, 65, false).contains("65 parts of K"));
-    assert!(refused(SMALL[0], 1, 3, false).contains("3 parts of K: the blocks of a cluster sum"));
+    assert!(refused(SMALL[0], 1, 3, false).contains("3 parts of K for each of 1 tiles: the blocks"));
     assert!(refused(SMALL[1], 1, 16, false).contains("16 parts of K"));
     assert!(refused(LARGE, 2, 2, false).contains("clusters of 1 block"));
     assert!(refused(LARGE, 1, 2, true).contains("an a by rows"));
