@@ -7,6 +7,7 @@
 //! | [`matmul_f32()`] | the same in full precision, without tensor cores |
 //! | [`matmul_tf32x3()`] | the same, nearly in full precision, by tensor cores |
 //! | [`matmul_grouped()`] | the same, of groups of rows, each by a matrix of its own |
+//! | [`matmul_scaled()`] | the same, of 8-bit floating-point numbers with scales for blocks of 128 |
 //! | [`matmul_4bit()`] | the same, of weights of 4 bits |
 //! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
 //!
@@ -42,6 +43,8 @@ mod grouped;
 mod heads;
 mod matmul;
 mod matrix;
+mod one_tile;
+mod scaled;
 mod schedule;
 mod simt;
 mod tf32x3;
@@ -55,6 +58,7 @@ pub use grouped::{GroupedElement, matmul_grouped};
 pub use heads::{Heads, HeadsMut};
 pub use matmul::{Element, matmul, matmul_fused, matmul_with};
 pub use matrix::{Matrix, MatrixMut};
+pub use scaled::{BlockScales, matmul_scaled};
 pub use schedule::Schedule;
 pub use simt::matmul_f32;
 pub use tf32x3::matmul_tf32x3;

@@ -3,8 +3,8 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use warpsmith_core::{DeviceBuffer, Launch, Result, Stream};
-use warpsmith_tensor_kernels::matmul::{ROW_BYTES, Sizes};
-use warpsmith_tensor_kernels::one_tile::{MOST_BLOCKS, Rows, TILE_N, shared_bytes, threads};
+use warpsmith_tensor_kernels::matmul::ROW_BYTES;
+use warpsmith_tensor_kernels::one_tile::Rows;
 use warpsmith_tensor_kernels::tf32x3::{
     PARTING_THREADS, ROWS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts,
 };
@@ -14,14 +14,11 @@ use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
+use crate::one_tile::Clusters;
 use crate::simt::matmul_f32;
 
 const OPERATION: &str = "matmul_tf32x3";
-/// Columns of A of a stage.
-const TILE_K: u32 = ROW_BYTES / 4;
-/// Stages that a part of K has at least.
-const FEWEST_STAGES: u32 = 8;
-/// Most tiles of a product, and of a matrix that is divided.
+/// Most tiles of a matrix that is divided.
 const MOST_TILES: u64 = i32::MAX as u64;
 
 /// [`matmul_f32()`], by tensor cores: each number is the sum of two of 11 bits, and three products of these are added. The error is
@@ -64,47 +61,17 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     if k == 0 {
         return matmul_f32(stream, epilogue, a, b, c);
     }
-    // Tiles of two blocks of a cluster, one above the other, share those of b.
-    let shared_by = if m > ROWS { 2 } else { 1 };
-    let tiles = m.div_ceil(ROWS * shared_by) as u64
-        * shared_by as u64
-        * (n as u64).div_ceil(TILE_N.into())
-        * batches as u64;
-    let stages = (k as u32).div_ceil(TILE_K);
-    let multiprocessors = u64::from(stream.device().properties().multiprocessors);
-    let splits = [MOST_BLOCKS, 4, 2]
-        .into_iter()
-        .find(|splits| tiles * u64::from(*splits) <= multiprocessors && stages / splits >= FEWEST_STAGES);
-    let splits = splits.unwrap_or(1);
-    let blocks = tiles * u64::from(splits);
-    if blocks > MOST_TILES {
-        let what = format!("c has {tiles} tiles of {ROWS} x {TILE_N}, more than {MOST_TILES}");
-        return Err(TensorError::Shape { operation: OPERATION, what }.into());
-    }
+    let clusters = Clusters::new(OPERATION, stream, ROWS, ROW_BYTES / 4, (&a, &b, &c))?;
     let a_parts = Parts::new(stream, a, a.is_transposed)?;
     let b_parts = Parts::new(stream, b, !b.is_transposed)?;
-    let maps =
-        (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), TILE_N / shared_by as u32)?);
-    let sizes = Sizes {
-        m: m as u32,
-        n: n as u32,
-        k: k as u32,
-        batches: batches as u32,
-        a_planes: a.planes() as u32,
-        b_planes: b.planes() as u32,
-        splits: 1,
-        split_stages: stages.div_ceil(splits),
-    };
+    let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), clusters.columns())?);
     let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
-    let launch = Launch::grid_block(blocks as u32, threads(ROWS))
-        .shared(shared_bytes(ROWS, STAGES, 2))
-        .cluster(splits * shared_by as u32);
+    let Clusters { sizes, shared_by, .. } = clusters;
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
-    let arguments =
-        (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by as u32, epilogue.finish());
+    let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by, epilogue.finish());
     // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to be below 2^31;
     // c is borrowed exclusively, and the bias has n elements.
-    unsafe { kernel.launch_unsafe(stream, launch, arguments) }
+    unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
 /// The parts of a matrix, or of those of a batch: two planes for each, of rows along K.

@@ -10,6 +10,7 @@
 //! | [`grouped`] | products of groups of rows, each by a matrix of its own |
 //! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
+//! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks of 128 |
 //! | [`tf32x3`] | products of `f32` by three products of TF32 |
 //! | [`one_tile`] | products of few tiles, or of tiles that end in the middle |
 //!
@@ -23,6 +24,7 @@ pub mod few_rows;
 pub mod grouped;
 pub mod matmul;
 pub mod one_tile;
+pub mod scaled;
 pub mod sequences;
 pub mod simt;
 mod softmax;

@@ -10,6 +10,7 @@ mod grouped;
 mod matmul;
 mod matmul_on_gpu;
 mod number;
+mod scaled;
 mod schedules;
 #[path = "../../../runtime/tests/common/under_test.rs"]
 mod under_test;

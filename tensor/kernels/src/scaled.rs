@@ -1,0 +1,85 @@
+//! Products of 8-bit floating-point numbers with scales for blocks of [`BLOCK`] numbers along K.
+//!
+//! A stage of the ring has one block of K. The tensor cores add the products of a stage alone, and these sums, times both scales, are
+//! added up in `f32`: so sums also have all bits of `f32`, of which the tensor cores keep some 14 while they add 8-bit numbers.
+//!
+//! Scheme of the scales: DeepSeek-V3 Technical Report, 2024, section 3.3.2; design of the promotion: DeepGEMM.
+
+use gpu_std::prelude::*;
+use gpu_std::tensor::{F8E4M3, KMajor, TensorMap};
+
+use crate::epilogue::Finish;
+use crate::matmul::Sizes;
+use crate::one_tile::{Place, Rows, STAGES, Stage, TILE_N, into_rows, product, threads};
+
+/// Numbers along K, and columns of B, of a scale.
+pub const BLOCK: u32 = TILE_N;
+/// Rows of a tile.
+pub const ROWS: usize = 128;
+
+/// The scales of a tile.
+#[derive(Clone, Copy)]
+struct Scales {
+    /// Those of the first row of the tile, one for each block of K, and then those of the next.
+    a: *const f32,
+    /// Rows of A from the tile on.
+    rows: u32,
+    /// Those of the columns of the tile.
+    b: *const f32,
+    /// Blocks of K.
+    blocks: u32,
+}
+
+impl Stage for Scales {
+    const IS_ALONE: bool = true;
+
+    #[inline(always)]
+    fn factors(self, stage: u32, row: u32) -> [f32; 2] {
+        // SAFETY: B has a scale for each stage.
+        let b = unsafe { *self.b.add(stage as usize) };
+        let of_row = |row: u32| {
+            let row = row.min(self.rows.wrapping_sub(1)) as usize;
+            // SAFETY: A has a scale for each stage in each of its rows; rows beyond it have those of the last.
+            unsafe { *self.a.add(row * self.blocks as usize + stage as usize) * b }
+        };
+        if self.rows == 0 { [0.0; 2] } else { [of_row(row), of_row(row + 8)] }
+    }
+}
+
+/// `c = activation(scale * a * b + bias)`, where the product of row i and column j in block l of K is multiplied by `a_scales[i, l]` and by
+/// `b_scales[j / 128, l]`. Both matrices are K-major.
+///
+/// # Safety
+///
+/// That of [`product`]. The grid has one dimension, and a cluster for each `shared_by` tiles. There is one product, without splits, and
+/// the `split_stages` of `sizes` are those of each block of a cluster but the last. `c` is where `rows` says, and overlaps neither `a`
+/// nor `b`; `bias` has n elements, `a_scales` one for each row and block of K, and `b_scales` one for each [`BLOCK`] columns and block of
+/// K.
+#[kernel(arch = "90a", block(threads(ROWS)), launch_bounds(threads(ROWS), 1), no_panic)]
+pub unsafe fn matmul_scaled(
+    a: &TensorMap<F8E4M3, 3>,
+    b: &TensorMap<F8E4M3, 3>,
+    a_scales: &[f32],
+    b_scales: &[f32],
+    mut c: DisjointMut<bf16>,
+    bias: Option<&[bf16]>,
+    sizes: Sizes,
+    rows: Rows,
+    shared_by: u32,
+    finish: Finish,
+) {
+    let (place, batch) = Place::of_cluster::<F8E4M3>(&sizes, ROWS as u32, shared_by);
+    let blocks = sizes.k.div_ceil(BLOCK);
+    let scales = Scales {
+        a: a_scales.as_ptr().wrapping_add(place.row as usize * blocks as usize),
+        // The second tile of a cluster may have no row.
+        rows: sizes.m.saturating_sub(place.row),
+        b: b_scales.as_ptr().wrapping_add((place.column / BLOCK) as usize * blocks as usize),
+        blocks,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
+        product::<F8E4M3, KMajor, ROWS, STAGES, _>(a, b, place, scales, store);
+    }
+}

@@ -1,0 +1,109 @@
+//! [`matmul_scaled()`]: products of 8-bit floating-point numbers with scales for blocks.
+
+use gpu_std::tensor::F8E4M3;
+use half::bf16;
+use warpsmith_core::{DeviceSlice, Result, Stream};
+use warpsmith_tensor_kernels::matmul::ROW_BYTES;
+use warpsmith_tensor_kernels::one_tile::{Rows, STAGES};
+use warpsmith_tensor_kernels::scaled::{BLOCK, ROWS, matmul_scaled as kernel};
+
+use crate::IMAGE;
+use crate::epilogue::Epilogue;
+use crate::error::TensorError;
+use crate::matmul::{a_map, b_map, check_device};
+use crate::matrix::{Matrix, MatrixMut, check_rows, check_sides};
+use crate::one_tile::Clusters;
+
+const OPERATION: &str = "matmul_scaled";
+
+/// Scales of 8-bit numbers, of which 128 that are adjacent along k share one: those of a row of `a`, and those of 128 rows of k of 128
+/// columns of `b`. The last block of a side may be smaller.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockScales<'a> {
+    /// For each row of `a` one for each block of k: m rows of ceil(k / 128).
+    pub a: DeviceSlice<'a, f32>,
+    /// For each 128 columns of `b` one for each block of k: ceil(n / 128) rows of ceil(k / 128).
+    pub b: DeviceSlice<'a, f32>,
+}
+
+/// `c = activation(scale * a * b + bias)` of 8-bit floating-point numbers, each times the scale of its block: `a` of m x k, `b` of k x n and
+/// transposed, and `c` of m x n elements, anywhere in memory. The sums of a block of k keep some 14 bits of mantissa while they are added;
+/// they are multiplied by both scales and added up in `f32`, and the result is rounded once. With k = 0 it is an error.
+///
+/// # Errors
+/// [`TensorError::Shape`], also for several matrices; [`TensorError::Layout`] for a transposed `a` and a `b` that is not;
+/// [`TensorError::Alignment`] for an `a` or `b` whose address or pitch is no multiple of 16 bytes; [`TensorError::Device`] on a device of
+/// another compute capability than 9.0; whatever the runtime reports.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{BlockScales, Epilogue, F8E4M3, Matrix, matmul_scaled};
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let ones = |count| vec![F8E4M3::ONE; count];
+/// let a = DeviceBuffer::from_host(&stream, &ones(2 * 256))?;
+/// let b = DeviceBuffer::from_host(&stream, &ones(3 * 256))?;
+/// // Two blocks of k for each of two rows, and for the columns.
+/// let a_scales = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0])?;
+/// let b_scales = DeviceBuffer::from_host(&stream, &[0.5, 0.25])?;
+/// let scales = BlockScales { a: a_scales.as_slice(), b: b_scales.as_slice() };
+/// let mut c = DeviceBuffer::<bf16>::uninit(&stream, 2 * 3)?;
+/// let b = Matrix::from(b.as_2d(256, 3)?).transposed();
+/// matmul_scaled(&stream, &Epilogue::default(), a.as_2d(256, 2)?, b, scales, c.as_2d_mut(3, 2)?)?;
+/// let c: Vec<f32> = c.to_host()?.into_iter().map(f32::from).collect();
+/// assert_eq!(c, [128.0, 128.0, 128.0, 320.0, 320.0, 320.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn matmul_scaled<'a, 'b, 'c>(
+    stream: &Stream,
+    epilogue: &Epilogue<'_, bf16>,
+    a: impl Into<Matrix<'a, F8E4M3>>,
+    b: impl Into<Matrix<'b, F8E4M3>>,
+    scales: BlockScales<'_>,
+    c: impl Into<MatrixMut<'c, bf16>>,
+) -> Result<()> {
+    let (a, b, c) = (a.into(), b.into(), c.into());
+    let (m, n, k) = (c.rows(), c.columns(), a.columns());
+    check_sides(OPERATION, &a, &b, &c)?;
+    epilogue.check_bias(OPERATION, n)?;
+    let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
+    if c.planes() != 1 {
+        return shape(format!("c is {} matrices, of one product", c.planes()));
+    }
+    let blocks = k.div_ceil(BLOCK as usize);
+    for (name, found, expected) in
+        [("a", scales.a.len(), m * blocks), ("b", scales.b.len(), n.div_ceil(BLOCK as usize) * blocks)]
+    {
+        if found != expected {
+            return shape(format!("{name} has {found} scales: of {m} x {k} by {k} x {n} it has {expected}"));
+        }
+    }
+    for (matrix, is_right) in [("a", !a.is_transposed), ("b", b.is_transposed)] {
+        if !is_right {
+            let element = std::any::type_name::<F8E4M3>();
+            return Err(TensorError::Layout { operation: OPERATION, matrix, element }.into());
+        }
+    }
+    check_device(OPERATION, stream.device())?;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    if k == 0 {
+        return shape("k is 0".to_owned());
+    }
+    check_rows(OPERATION, "a", a.elements, a.stored)?;
+    check_rows(OPERATION, "b", b.elements, b.stored)?;
+    let clusters = Clusters::new(OPERATION, stream, ROWS, ROW_BYTES, (&a, &b, &c))?;
+    let maps = (a_map(a, ROWS as u32)?, b_map(b, clusters.columns())?);
+    let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
+    let Clusters { sizes, shared_by, .. } = clusters;
+    let (bias, finish) = (epilogue.bias, epilogue.finish());
+    let arguments = (maps.0, maps.1, scales.a, scales.b, c.elements, bias, sizes, rows, shared_by, finish);
+    // SAFETY: the maps have the boxes of the kernel, of matrices of these sizes, which the views check to be below 2^31; the scales
+    // are as many as they have; c is borrowed exclusively, and the bias has n elements.
+    unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 1), arguments) }
+}
