@@ -5,7 +5,8 @@ use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{Element, TensorError};
 
 pub use warpsmith_tensor::{
-    Activation, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4, matmul_4bit, matmul_f32,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, Weights4, matmul_4bit,
+    matmul_f32, matmul_grouped, matmul_scaled, matmul_tf32x3,
 };
 
 /// The types of [`matmul()`], with those of their products: `bf16`, `f16`, `i8` to `i32`, [`F8E4M3`] to `bf16`.
@@ -49,9 +50,9 @@ by_library!(bf16, f16, i8);
 /// `f32`, of `i8` of `i32`, and rounded once; those of [`F8E4M3`] keep some 14 bits of mantissa while they are added.
 ///
 /// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address, pitch and plane of each
-/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is. An `a` of up to 16 rows of 16-bit
-/// numbers, by the transpose of rows, they multiply from compute capability 8.0 on, into a `c` anywhere. What they do not multiply
-/// takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
+/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is; of 16-bit numbers with an `a` that is
+/// not transposed `c` is anywhere. An `a` of up to 16 rows of 16-bit numbers, by the transpose of rows, they multiply from compute
+/// capability 8.0 on. What they do not multiply takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
 ///
 /// # Errors
 /// [`TensorError::Shape`]; without cuBLAS [`TensorError::Alignment`], [`TensorError::Layout`] and [`TensorError::Device`];

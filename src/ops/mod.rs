@@ -46,7 +46,7 @@
 //! | [`sort()`], [`sort_pairs()`], [`sort_segments()`], [`merge_sorted()`] | every [`SortKey`] |
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
-//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_f32`, `matmul_tf32`: f32; `matmul_4bit`: `bf16` and `f16` by weights of 4 bits |
+//! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: these by weights of 4 bits; `matmul_scaled`: 8-bit floating point with scales for blocks |
 //! | `attention`, `attention_with_sums`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
@@ -128,8 +128,8 @@ pub use layout::{
 };
 #[cfg(feature = "tensor")]
 pub use matmul::{
-    Activation, Epilogue, F8E4M3, Matrix, MatrixMut, MatrixNumber, Weights4, matmul, matmul_4bit, matmul_f32,
-    matmul_fused, matmul_tf32,
+    Activation, BlockScales, Epilogue, F8E4M3, GroupedElement, Matrix, MatrixMut, MatrixNumber, Weights4,
+    matmul, matmul_4bit, matmul_f32, matmul_fused, matmul_grouped, matmul_scaled, matmul_tf32, matmul_tf32x3,
 };
 pub use number::{Bits, Element, Integer, Number, Numeric, Real};
 pub use operand::{Operand, column, row};

@@ -2,7 +2,9 @@
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Arguments are cases,
 //! `TYPE:LAYOUT:SHAPE`, such as `bf16:ab:4096` or `f16:abt+gelu:4096x11008x4096` (m, n, k). Types are `bf16`, `f16`, `tf32`,
-//! `f32`, `e4m3`, `i8` (by cuBLAS, without a search) and `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
+//! `f32`, `f32x3` (by three products of TF32, beside cuBLASLt's of `f32`), `e4m3`, `e4m3s` (with scales for blocks, beside cuBLASLt's
+//! without), `i8` (by cuBLAS, without a search), `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`, and `group`, of which
+//! `group:abt:128*64x2048x4096` are 128 groups of `bf16` of 64 rows on average, beside a product of cuBLASLt's for each. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
 //! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight. Memory bounds products of few
 //! rows: their `b` should be larger than the L2 cache, as `bf16:abt:4x28672x8192`.
 //!
@@ -13,7 +15,7 @@
 use half::{bf16, f16};
 use warpsmith_core::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_runtime::library::blas::{self, Layout, Math, Matmul, Search};
-use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4};
+use warpsmith_tensor::{Activation, BlockScales, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4};
 
 const ROUNDS: usize = 15;
 
@@ -36,6 +38,9 @@ fn main() -> Result<()> {
             "i8:abt:128",
             "bf16:abt:4x96x64",
             "w4:abt:4x96x256",
+            "f32x3:ab:64",
+            "e4m3s:abt:128",
+            "group:abt:4*8x64x64",
         ]
         .into_iter()
         .filter_map(Case::of)
@@ -47,11 +52,12 @@ fn main() -> Result<()> {
         match &*case.element {
             "bf16" => compare::<bf16>(&stream, case)?,
             "f16" => compare::<f16>(&stream, case)?,
-            "tf32" | "f32" => compare::<f32>(&stream, case)?,
-            "e4m3" => compare::<F8E4M3>(&stream, case)?,
+            "tf32" | "f32" | "f32x3" => compare::<f32>(&stream, case)?,
+            "e4m3" | "e4m3s" => compare::<F8E4M3>(&stream, case)?,
             "i8" => compare::<i8>(&stream, case)?,
             "w4" => compare_4bit(&stream, case)?,
-            other => println!("{other}: no type of bf16, f16, tf32, f32, e4m3, i8, w4"),
+            "group" => compare_grouped(&stream, case)?,
+            other => println!("{other}: no type of bf16, f16, tf32, f32, f32x3, e4m3, e4m3s, i8, w4, group"),
         }
     }
     Ok(())
@@ -177,15 +183,38 @@ fn fused<T: Element<Sum = f32>>(
     warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c)
 }
 
+thread_local! {
+    /// Scales of 1, as many as the largest matrix has had.
+    static SCALES: std::cell::RefCell<Option<DeviceBuffer<f32>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Our product of 8-bit numbers with scales for blocks, all of which are 1.
+fn scaled(stream: &Stream, epilogue: &Epilogue<'_, bf16>, Ours { a, b, c }: Ours<'_, F8E4M3>) -> Result<()> {
+    let blocks = a.columns().div_ceil(128);
+    let [of_a, of_b] = [a.rows() * blocks, b.columns().div_ceil(128) * blocks];
+    SCALES.with_borrow_mut(|scales| {
+        if scales.as_ref().is_none_or(|scales| scales.len() < of_a.max(of_b)) {
+            *scales = Some(DeviceBuffer::from_host(stream, &vec![1.0; of_a.max(of_b)])?);
+        }
+        let Some(ones) = scales else { return Ok(()) };
+        let scales = BlockScales { a: ones.slice(..of_a), b: ones.slice(..of_b) };
+        warpsmith_tensor::matmul_scaled(stream, epilogue, a, b, scales, c)
+    })
+}
+
 floats! {
     bf16, bf16, bf16::from_f32, |_| None, fused;
     f16, f16, f16::from_f32, |_| None, fused;
     f32, f32, |x| x, |case| Some(Math { allow_tf32: case.element == "tf32", ..Math::default() }),
         |stream, case, epilogue, product| match &*case.element {
             "tf32" => fused(stream, case, epilogue, product),
+            "f32x3" => warpsmith_tensor::matmul_tf32x3(stream, epilogue, product.a, product.b, product.c),
             _ => warpsmith_tensor::matmul_f32(stream, epilogue, product.a, product.b, product.c),
         };
-    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, |_| None, fused;
+    F8E4M3, blas::F8E4M3, F8E4M3::from_f32, |_| None, |stream, case, epilogue, product| match &*case.element {
+        "e4m3s" => scaled(stream, epilogue, product),
+        _ => fused(stream, case, epilogue, product),
+    };
 }
 
 impl Number for i8 {
@@ -281,6 +310,98 @@ fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
     }
     let (ours, theirs) = (ours.to_host()?, theirs.to_host()?);
     let differences = ours.iter().zip(&theirs).map(|(&x, &y)| (T::widen(x) - T::widen(y)).abs());
+    println!("{} largest difference of the results: {}", case.name, differences.fold(0.0, f32::max));
+    if case.element.starts_with("f32") {
+        let (a, b) = (bytemuck_cast(&a_host), bytemuck_cast(&b_host));
+        let errors = [&ours, &theirs].map(|c| error(case, a, b, bytemuck_cast(c)));
+        println!("{} root mean square error: {:.2e}, of cuBLASLt {:.2e}", case.name, errors[0], errors[1]);
+    }
+    Ok(())
+}
+
+/// The root of the mean square of the error of samples of a product.
+fn error(case: &Case, a: &[f32], b: &[f32], c: &[f32]) -> f64 {
+    let [m, n, k] = case.shape;
+    let at = |of: &[f32], [height, width]: [usize; 2], row, column, is_transposed| {
+        f64::from(if is_transposed { of[column * height + row] } else { of[row * width + column] })
+    };
+    let mut random = fastrand::Rng::with_seed(7);
+    const SAMPLES: usize = 500;
+    let squares = (0..SAMPLES).map(|_| {
+        let (row, column) = (random.usize(..m), random.usize(..n));
+        let of_a = |l| at(a, [m, k], row, l, case.are_transposed[0]);
+        let of_b = |l| at(b, [k, n], l, column, case.are_transposed[1]);
+        let exact: f64 = (0..k).map(|l| of_a(l) * of_b(l)).sum();
+        (f64::from(c[row * n + column]) - exact).powi(2)
+    });
+    (squares.sum::<f64>() / SAMPLES as f64).sqrt()
+}
+
+/// Groups of rows of `bf16`, between none and twice the average, beside a product of cuBLASLt's for each.
+fn compare_grouped(stream: &Stream, case: &Case) -> Result<()> {
+    let ([average, n, k], count) = (case.shape, case.batches);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut offsets = vec![0];
+    for _ in 0..count {
+        offsets.push(offsets[offsets.len() - 1] + random.usize(..=2 * average));
+    }
+    let m = offsets[count];
+    let a = DeviceBuffer::from_host(stream, &normals::<bf16>(1, m * k))?;
+    let b = DeviceBuffer::from_host(stream, &normals::<bf16>(2, count * n * k))?;
+    let on_device: Vec<u32> = offsets.iter().map(|offset| *offset as u32).collect();
+    let on_device = DeviceBuffer::from_host(stream, &on_device)?;
+    let mut ours = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
+    let mut theirs = DeviceBuffer::<bf16>::zeros(stream, m * n)?;
+    let a_view = a.as_2d(k, m)?;
+    let b_view = Matrix::from(b.as_3d(k, n, count)?).transposed();
+    {
+        let mut c_view = ours.as_2d_mut(n, m)?;
+        let mut groups = Vec::new();
+        let mut rest = theirs.as_mut_slice();
+        for (i, rows) in offsets.windows(2).enumerate().filter(|(_, rows)| rows[0] < rows[1]) {
+            let height = rows[1] - rows[0];
+            let (c, after) = rest.split_at_mut(height * n);
+            rest = after;
+            groups.push((
+                blas::Matrix::with_layout(a.slice(rows[0] * k..rows[1] * k), Layout::new(height, k))?,
+                blas::Matrix::with_layout(
+                    b.slice(i * n * k..(i + 1) * n * k),
+                    Layout::new(n, k).transposed(),
+                )?,
+                blas::MatrixMut::with_layout(c, Layout::new(height, n))?,
+            ));
+        }
+        let epilogue = Epilogue::default();
+        let mut calls: [(&str, Call<'_>); 2] = [
+            (
+                "warpsmith",
+                Box::new(|| {
+                    let offsets = on_device.as_slice();
+                    warpsmith_tensor::matmul_grouped(stream, &epilogue, a_view, offsets, b_view, &mut c_view)
+                }),
+            ),
+            (
+                "cuBLASLt",
+                Box::new(|| {
+                    groups.iter_mut().try_for_each(|(a, b, c)| {
+                        blas::matmul(stream, &Matmul::default(), *a, *b, c.reborrow())
+                    })
+                }),
+            ),
+        ];
+        let bytes = 2 * (m * k + count * n * k);
+        // Of the rows that there are, not of the average.
+        let case = Case {
+            shape: [m, n, k],
+            batches: 1,
+            name: case.name.clone(),
+            element: case.element.clone(),
+            ..*case
+        };
+        measure(stream, &case, [bytes, bytes], &mut calls)?;
+    }
+    let (ours, theirs) = (ours.to_host()?, theirs.to_host()?);
+    let differences = ours.iter().zip(&theirs).map(|(x, y)| (x.to_f32() - y.to_f32()).abs());
     println!("{} largest difference of the results: {}", case.name, differences.fold(0.0, f32::max));
     Ok(())
 }
