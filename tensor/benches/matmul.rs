@@ -5,7 +5,7 @@
 //! `f32`, `f32x3` (by three products of TF32, beside cuBLASLt's of `f32`), `e4m3`, `e4m3s` (with scales for blocks, beside cuBLASLt's
 //! without), `i8` (by cuBLAS, without a search), `w4`, `bf16` by weights of 4 bits beside cuBLASLt's product of `bf16`, and `group`, of which
 //! `group:abt:128*64x2048x4096` are 128 groups of `bf16` of 64 rows on average, beside a product of cuBLASLt's for each. Layouts are `ab`, of matrices by rows, and `abt`, `atb`, `atbt`, with the
-//! transposes of such; `+gelu` adds a bias and applies GELU. A shape `8*1024` is a batch of eight. Memory bounds products of few
+//! transposes of such; `+gelu` adds a bias and applies GELU, and `+schedules` times each `Schedule` that there is too. A shape `8*1024` is a batch of eight. Memory bounds products of few
 //! rows: their `b` should be larger than the L2 cache, as `bf16:abt:4x28672x8192`.
 //!
 //! Inputs are normally distributed, since the power that a product draws depends on them. Each figure is the median of the
@@ -15,7 +15,9 @@
 use half::{bf16, f16};
 use warpsmith_core::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_runtime::library::blas::{self, Layout, Math, Matmul, Search};
-use warpsmith_tensor::{Activation, BlockScales, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Weights4};
+use warpsmith_tensor::{
+    Activation, BlockScales, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Schedule, Weights4,
+};
 
 const ROUNDS: usize = 15;
 
@@ -30,7 +32,7 @@ fn main() -> Result<()> {
     let mut cases: Vec<Case> = arguments.iter().filter_map(|text| Case::of(text)).collect();
     if device.is_emulated() {
         cases = [
-            "bf16:abt:128x256x64",
+            "bf16:abt+schedules:128x256x64",
             "bf16:ab+gelu:2*64x128x64",
             "tf32:abt:64",
             "f32:ab:64",
@@ -69,6 +71,10 @@ struct Case {
     element: String,
     are_transposed: [bool; 2],
     is_fused: bool,
+    /// Whether each schedule is timed.
+    is_swept: bool,
+    /// The default for `None`.
+    schedule: Option<Schedule>,
     batches: usize,
     shape: [usize; 3],
 }
@@ -77,8 +83,12 @@ impl Case {
     /// `None` for what is no case.
     fn of(text: &str) -> Option<Self> {
         let [element, layout, shape] = text.split(':').collect::<Vec<_>>()[..] else { return None };
-        let (layout, is_fused) =
-            layout.strip_suffix("+gelu").map_or((layout, false), |layout| (layout, true));
+        let without = |layout: &'_ str, suffix| match layout.strip_suffix(suffix) {
+            Some(rest) => (rest.to_owned(), true),
+            None => (layout.to_owned(), false),
+        };
+        let (layout, is_swept) = without(layout, "+schedules");
+        let (layout, is_fused) = without(&layout, "+gelu");
         let (batches, sides) = shape.split_once('*').unwrap_or(("1", shape));
         let sides: Vec<usize> = sides.split('x').map(|side| side.parse().ok()).collect::<Option<_>>()?;
         let shape = match sides[..] {
@@ -86,7 +96,7 @@ impl Case {
             [m, n, k] => [m, n, k],
             _ => return None,
         };
-        let are_transposed = match layout {
+        let are_transposed = match &*layout {
             "ab" => [false, false],
             "abt" => [false, true],
             "atb" => [true, false],
@@ -94,7 +104,7 @@ impl Case {
             _ => return None,
         };
         let (name, element, batches) = (text.to_owned(), element.to_owned(), batches.parse().ok()?);
-        Some(Self { name, element, are_transposed, is_fused, batches, shape })
+        Some(Self { name, element, are_transposed, is_fused, is_swept, schedule: None, batches, shape })
     }
 }
 
@@ -176,11 +186,22 @@ macro_rules! floats {
 /// Our product on tensor cores.
 fn fused<T: Element<Sum = f32>>(
     stream: &Stream,
-    _: &Case,
+    case: &Case,
     epilogue: &Epilogue<'_, T::Output>,
     Ours { a, b, c }: Ours<'_, T>,
 ) -> Result<()> {
-    warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c)
+    warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
+}
+
+/// Every schedule.
+fn schedules() -> impl Iterator<Item = Schedule> {
+    const LARGE: &[(u32, u32)] = &[(2, 1), (1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (1, 16)];
+    const SMALL: &[(u32, u32)] = &[(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)];
+    [([128, 256], LARGE), ([128, 128], SMALL), ([64, 128], SMALL)].into_iter().flat_map(
+        |(tile, divisions)| {
+            divisions.iter().map(move |&(cluster, splits)| Schedule { tile, cluster, splits })
+        },
+    )
 }
 
 thread_local! {
@@ -307,6 +328,18 @@ fn compare<T: Number>(stream: &Stream, case: &Case) -> Result<()> {
         ];
         let bytes = batches * (m * k + n * k) * size_of::<T>();
         measure(stream, case, [bytes, bytes], &mut calls)?;
+        drop(calls);
+        for schedule in schedules().filter(|_| case.is_swept) {
+            let with = Case {
+                schedule: Some(schedule),
+                name: String::new(),
+                element: case.element.clone(),
+                ..*case
+            };
+            let call =
+                || T::ours(stream, &with, bias, Ours { a: a_view, b: b_view, c: (&mut c_view).into() });
+            sweep(stream, &case.name, schedule, &mut (Box::new(call) as Call<'_>))?;
+        }
     }
     let (ours, theirs) = (ours.to_host()?, theirs.to_host()?);
     let differences = ours.iter().zip(&theirs).map(|(&x, &y)| (T::widen(x) - T::widen(y)).abs());
@@ -442,15 +475,31 @@ fn bytemuck_cast<T: DeviceCopy, U: DeviceCopy>(numbers: &[T]) -> &[U] {
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
+/// Times a schedule, if it is one for the product.
+fn sweep(stream: &Stream, name: &str, schedule: Schedule, call: &mut Call<'_>) -> Result<()> {
+    let Schedule { tile: [height, width], cluster, splits } = schedule;
+    if call().is_err() {
+        return Ok(());
+    }
+    let count = if stream.device().is_emulated() { 1 } else { 50 };
+    let mut times = (0..5).map(|_| time(stream, call, count)).collect::<Result<Vec<_>>>()?;
+    times.sort_by(f64::total_cmp);
+    println!("{name} {height} x {width}, clusters of {cluster}, {splits} parts: {:9.1} us", times[2]);
+    Ok(())
+}
+
+/// Microseconds of a call, of `count` that are enqueued together.
+fn time(stream: &Stream, call: &mut Call<'_>, count: usize) -> Result<f64> {
+    let start = stream.record_timed_event()?;
+    (0..count).try_for_each(|_| call())?;
+    let end = stream.record_timed_event()?;
+    stream.synchronize()?;
+    Ok(end.elapsed_us(&start)? / count as f64)
+}
+
 /// Times both, of which each reads so many bytes.
 fn measure(stream: &Stream, case: &Case, bytes: [usize; 2], calls: &mut [(&str, Call<'_>); 2]) -> Result<()> {
-    let time = |call: &mut Call<'_>, count: usize| -> Result<f64> {
-        let start = stream.record_timed_event()?;
-        (0..count).try_for_each(|_| call())?;
-        let end = stream.record_timed_event()?;
-        stream.synchronize()?;
-        Ok(end.elapsed_us(&start)? / count as f64)
-    };
+    let time = |call: &mut Call<'_>, count: usize| time(stream, call, count);
     let mut once = 1.0f64;
     for (_, call) in calls.iter_mut() {
         time(call, 2)?;

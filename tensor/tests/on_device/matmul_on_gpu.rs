@@ -3,7 +3,10 @@
 mod on_gpu {
     use half::{bf16, f16};
     use warpsmith_core::{DeviceBuffer, Stream};
-    use warpsmith_tensor::{F8E4M3, matmul};
+    use warpsmith_tensor::{
+        BlockScales, Epilogue, F8E4M3, Matrix, Schedule, matmul, matmul_f32, matmul_grouped, matmul_scaled,
+        matmul_tf32x3, matmul_with,
+    };
 
     use crate::number::{Number, Stored, random};
     use crate::under_test;
@@ -79,6 +82,153 @@ mod on_gpu {
             is_right::<f32>(shape, [false, true], 1e-6, 3);
             is_right::<F8E4M3>(shape, [false, true], 1.0 / 256.0, 3);
             is_right::<i8>(shape, [false, true], 0.0, 3);
+        }
+    }
+
+    /// Places of a product to look at.
+    fn samples([m, n]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
+        let mut random = fastrand::Rng::with_seed(3);
+        let corners = [(0, 0), (m - 1, n - 1), (0, n - 1), (m - 1, 0)];
+        corners.into_iter().chain((0..1000).map(move |_| (random.usize(..m), random.usize(..n))))
+    }
+
+    /// Each gives the right sums, again and again.
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn all_schedules_are_right_and_repeatable() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        let [m, n, k] = [500, 1032, 4104];
+        let a = Stored::<bf16>::new([m, k], false, random(1, m * k));
+        let b = Stored::<bf16>::new([k, n], true, random(2, n * k));
+        let (on_a, on_b) = (a.on(&stream), b.on(&stream));
+        let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
+        for (tile, cluster, splits) in [
+            ([128, 256], 1, 1),
+            ([128, 256], 2, 1),
+            ([128, 256], 1, 7),
+            ([128, 128], 1, 1),
+            ([128, 128], 1, 8),
+            ([128, 128], 2, 4),
+            ([64, 128], 1, 1),
+            ([64, 128], 1, 8),
+            ([64, 128], 2, 2),
+        ] {
+            let schedule = Schedule { tile, cluster, splits };
+            let mut first: Option<Vec<bf16>> = None;
+            for repetition in 0..20 {
+                c.copy_from_host(&vec![bf16::NAN; m * n]).unwrap();
+                let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+                matmul_with(&stream, schedule, &epilogue, a.view(&on_a), b.view(&on_b), to).unwrap();
+                let found = c.to_host().unwrap();
+                if let Some(first) = &first {
+                    assert!(*first == found, "{schedule:?}: repetition {repetition} differs");
+                    continue;
+                }
+                for (row, column) in samples([m, n]) {
+                    let (expected, value) = (a.dot(&b, row, column), f64::from(found[row * n + column]));
+                    let allowed = expected.abs() / 256.0 + 1e-5 * k as f64;
+                    assert!(
+                        (value - expected).abs() <= allowed,
+                        "{schedule:?}, {row}, {column}: {value}, {expected}"
+                    );
+                }
+                first = Some(found);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn many_groups_of_rows_are_right() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        let ([n, k, count], mut rows) = ([520, 1032, 40], fastrand::Rng::with_seed(5));
+        for most in [60, 400] {
+            let mut offsets = vec![0u32];
+            (0..count).for_each(|i| offsets.push(offsets[i] + rows.u32(..most)));
+            let m = offsets[count] as usize;
+            let a = Stored::<bf16>::new([m, k], false, random(1, m * k));
+            let b: Vec<Stored<bf16>> =
+                (0..count as u64).map(|i| Stored::new([k, n], true, random(2 + i, n * k))).collect();
+            let all: Vec<bf16> = b.iter().flat_map(|matrix| matrix.elements.iter().copied()).collect();
+            let (on_a, on_b) = (a.on(&stream), DeviceBuffer::from_host(&stream, &all).unwrap());
+            let on_offsets = DeviceBuffer::from_host(&stream, &offsets).unwrap();
+            let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
+            let b_view = Matrix::from(on_b.as_3d(k, n, count).unwrap()).transposed();
+            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+            matmul_grouped(&stream, &epilogue, a.view(&on_a), on_offsets.as_slice(), b_view, to).unwrap();
+            let c = c.to_host().unwrap();
+            for (row, column) in samples([m, n]) {
+                let group = offsets.partition_point(|offset| *offset as usize <= row) - 1;
+                let (expected, value) = (a.dot(&b[group], row, column), f64::from(c[row * n + column]));
+                let allowed = expected.abs() / 256.0 + 1e-5 * k as f64;
+                assert!((value - expected).abs() <= allowed, "{most}: {row}, {column}: {value}, {expected}");
+            }
+        }
+    }
+
+    /// The root mean square error is at most twice that of the product without tensor cores.
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn three_products_of_tf32_are_nearly_as_exact_as_f32() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        for [m, n, k] in [[1000, 777, 4096], [130, 200, 16384], [2048, 2048, 100]] {
+            let mut random = fastrand::Rng::with_seed(9);
+            let mut numbers =
+                |len: usize| -> Vec<f32> { (0..len).map(|_| random.f32() * 2.0 - 1.0).collect() };
+            let (a, b) = (numbers(m * k), numbers(n * k));
+            let on = |numbers: &[f32]| DeviceBuffer::from_host(&stream, numbers).unwrap();
+            let (on_a, on_b) = (on(&a), on(&b));
+            let error = |is_by_three: bool| {
+                let mut c = DeviceBuffer::from_host(&stream, &vec![f32::NAN; m * n]).unwrap();
+                let b_view = Matrix::from(on_b.as_2d(k, n).unwrap()).transposed();
+                let (a_view, epilogue) = (on_a.as_2d(k, m).unwrap(), Epilogue::default());
+                let to = c.as_2d_mut(n, m).unwrap();
+                if is_by_three {
+                    matmul_tf32x3(&stream, &epilogue, a_view, b_view, to).unwrap();
+                } else {
+                    matmul_f32(&stream, &epilogue, a_view, b_view, to).unwrap();
+                }
+                let c = c.to_host().unwrap();
+                let squares = samples([m, n]).map(|(row, column)| {
+                    let products = a[row * k..][..k].iter().zip(&b[column * k..][..k]);
+                    let exact: f64 = products.map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+                    (f64::from(c[row * n + column]) - exact).powi(2)
+                });
+                squares.sum::<f64>().sqrt()
+            };
+            let (ours, plain) = (error(true), error(false));
+            assert!(ours <= 2.0 * plain, "{m} x {n} x {k}: {ours} and {plain}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn large_scaled_products_are_right() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        for [m, n, k] in [[1000, 1160, 4112], [40, 300, 16384]] {
+            let a = Stored::<F8E4M3>::new([m, k], false, random(1, m * k));
+            let b = Stored::<F8E4M3>::new([k, n], true, random(2, n * k));
+            let blocks = k.div_ceil(128);
+            let mut numbers = fastrand::Rng::with_seed(9);
+            let mut scales = |len: usize| -> Vec<f32> { (0..len).map(|_| 0.5 + numbers.f32()).collect() };
+            let (of_a, of_b) = (scales(m * blocks), scales(n.div_ceil(128) * blocks));
+            let on = |scales: &[f32]| DeviceBuffer::from_host(&stream, scales).unwrap();
+            let (on_a, on_b, on_a_scales, on_b_scales) = (a.on(&stream), b.on(&stream), on(&of_a), on(&of_b));
+            let scales = BlockScales { a: on_a_scales.as_slice(), b: on_b_scales.as_slice() };
+            let mut c = DeviceBuffer::from_host(&stream, &vec![bf16::NAN; m * n]).unwrap();
+            let (epilogue, to) = (Epilogue::default(), c.as_2d_mut(n, m).unwrap());
+            matmul_scaled(&stream, &epilogue, a.view(&on_a), b.view(&on_b), scales, to).unwrap();
+            let c = c.to_host().unwrap();
+            for (row, column) in samples([m, n]) {
+                let product = |l: usize| {
+                    let scale = of_a[row * blocks + l / 128] * of_b[column / 128 * blocks + l / 128];
+                    a.elements[row * k + l].value() * b.elements[column * k + l].value() * f64::from(scale)
+                };
+                let (expected, value) = ((0..k).map(product).sum::<f64>(), f64::from(c[row * n + column]));
+                // The sums of a block keep some 14 bits.
+                let allowed = expected.abs() / 256.0 + 1e-3 * (k as f64).sqrt() * 8.0;
+                assert!((value - expected).abs() <= allowed, "{row}, {column}: {value}, {expected}");
+            }
         }
     }
 }
