@@ -8,11 +8,11 @@
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`grouped`] | products of groups of rows, each by a matrix of its own |
-//! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
-//! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks of 128 |
+//! | [`one_tile`] | products of few tiles, or of tiles that end in the middle, with `product` for kernels that add otherwise |
+//! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks |
+//! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`tf32x3`] | products of `f32` by three products of TF32 |
-//! | [`one_tile`] | products of few tiles, or of tiles that end in the middle |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]
