@@ -10,7 +10,7 @@
 use gpu_std::look_back::LookBack;
 use gpu_std::prelude::*;
 use gpu_std::scan::{tile_len, tiles};
-use gpu_std::vectorized::{each, opaque_u32};
+use gpu_std::vectorized::{each, opaque};
 
 use crate::access::access;
 use crate::queue::queue;
@@ -179,7 +179,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
                 each::<ITEMS>(|row| {
                     let place = (of_thread + (row * row_len) as u32).wrapping_sub(low);
                     // The compiler would keep what the loop above knows of each element.
-                    let (mut rank, chosen) = (befores[row], opaque_u32(chosen[row]));
+                    let (mut rank, chosen) = (befores[row], opaque(chosen[row]));
                     each::<N>(|i| {
                         let is_chosen = chosen >> i & 1 == 1;
                         let in_tile = place.wrapping_add(i as u32);

@@ -5,9 +5,9 @@
 //! of the row give a value that counts for nothing, so that what is computed of a chunk needs few conditions.
 
 use gpu_std::scalar::Scalar;
-use gpu_std::vectorized::{load_or, store};
+use gpu_std::vectorized::{load_or, opaque, store};
 
-use crate::teams::{Team, again, each, lanewise};
+use crate::teams::{Team, each, lanewise};
 
 /// The constant of the instances for rows that the team holds with this number of vectors a thread: they have no code for
 /// longer rows.
@@ -51,7 +51,7 @@ impl<const N: usize> Part<N> {
     /// them in registers from row to row, or from the loads to the stores.
     #[inline(always)]
     pub fn again(self) -> Self {
-        Self { first: again(self.first), step: again(self.step), vectors: self.vectors }
+        Self { first: opaque(self.first), step: opaque(self.step), vectors: self.vectors }
     }
 
     /// Whether the row ends with the chunk, of `V` vectors a thread.
@@ -174,26 +174,7 @@ pub(crate) fn widened<T: Scalar, const V: usize, const N: usize>(
 /// they are computed with, which would keep more than one register alive for each.
 #[inline(always)]
 pub(crate) fn kept<A: Scalar, const V: usize, const N: usize>(values: [[A; N]; V]) -> [[A; N]; V] {
-    #[cfg(target_arch = "nvptx64")]
-    return lanewise(|i| {
-        lanewise(|lane| {
-            let value = values[i][lane];
-            // SAFETY: the text is empty; the registers hold the bytes of the value.
-            unsafe {
-                if size_of::<A>() == 8 {
-                    let mut bits: u64 = core::mem::transmute_copy(&value);
-                    core::arch::asm!("// {0}", inout(reg64) bits, options(nomem, nostack));
-                    core::mem::transmute_copy(&bits)
-                } else {
-                    let mut bits: u32 = core::mem::transmute_copy(&value);
-                    core::arch::asm!("// {0}", inout(reg32) bits, options(nomem, nostack));
-                    core::mem::transmute_copy(&bits)
-                }
-            }
-        })
-    });
-    #[cfg(not(target_arch = "nvptx64"))]
-    values
+    lanewise(|i| lanewise(|lane| opaque(values[i][lane])))
 }
 
 /// Folds values in a fixed order: those of the same lane of all vectors first.

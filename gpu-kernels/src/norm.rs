@@ -6,10 +6,11 @@
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
+use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
 use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
-use crate::teams::{Ahead, Lanes, Team, again, each, lanes, lanewise, load, with_lanes};
+use crate::teams::{Ahead, Lanes, Team, each, lanes, lanewise, load, with_lanes};
 
 /// How many elements, their mean, and the sum of their squared differences from it.
 pub(crate) struct Moments;
@@ -58,13 +59,13 @@ struct Norm {
 impl Norm {
     #[inline(always)]
     fn count<A: Scalar>(&self) -> A {
-        u64::from(again(self.width)).cast()
+        u64::from(opaque(self.width)).cast()
     }
 
     /// The mean, 0 for RMS norm, and the reciprocal of the root of variance and epsilon.
     #[inline(always)]
     fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> [A; 2] {
-        let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(again);
+        let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(opaque);
         let epsilon: A = f64::from_bits(u64::from(high) << 32 | u64::from(low)).cast();
         [mean, A::ONE / (squares / self.count() + epsilon).sqrt()]
     }

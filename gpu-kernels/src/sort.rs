@@ -13,7 +13,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::look_back::TileQueue;
 use gpu_std::prelude::*;
 use gpu_std::radix;
-use gpu_std::vectorized::{each, opaque, opaque_u32};
+use gpu_std::vectorized::{each, opaque};
 
 use crate::queue::queue;
 use crate::twist::{Bits, Twist};
@@ -166,7 +166,7 @@ unsafe fn exchange<T: Copy, const ITEMS: usize>(
     items: [T; ITEMS],
     ranks: [u32; ITEMS],
 ) -> [T; ITEMS] {
-    let own = opaque_u32(thread::linear_in_block()) as usize;
+    let own = opaque(thread::linear_in_block()) as usize;
     let stage: *mut T = stage.items.cast();
     let mut sorted = items;
     // SAFETY: by this function's contract; a tile's items have the stage's bytes at most.
@@ -201,7 +201,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
         // The compiler would compute the places of all items once, and keep them in registers.
-        let own = opaque_u32(own as u32) as usize;
+        let own = opaque(own as u32) as usize;
         let tile = tile as u32;
         let first = tile as usize * tile_len;
         let rest = if len - first < tile_len { (len - first) as u32 } else { tile_len as u32 };
@@ -224,7 +224,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let words = queue.words();
         let publish = |count: u32, is_prefix: bool| {
             let tag = (queue.tag() as u64) << 33 | u64::from(is_prefix) << 32;
-            let word = opaque_u32(tile) as usize * DIGITS + own;
+            let word = opaque(tile) as usize * DIGITS + own;
             // SAFETY: the workspace has a word for each digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };

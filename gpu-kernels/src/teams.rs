@@ -11,7 +11,7 @@
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
 
-use gpu_std::vectorized::fetch_ahead;
+use gpu_std::vectorized::{fetch_ahead, opaque};
 use gpu_std::{KernelType, cluster, shared_array, thread, warp};
 
 use crate::tile::Split;
@@ -86,8 +86,8 @@ impl Team {
         if first < height as usize {
             let mut row = first as u32;
             loop {
-                Self::of(again(threads), blocks_again(), place_again()).fetch_next(row, height, &ahead);
-                let mut own = Self::of(again(threads), blocks_again(), place_again());
+                Self::of(opaque(threads), blocks_again(), place_again()).fetch_next(row, height, &ahead);
+                let mut own = Self::of(opaque(threads), blocks_again(), place_again());
                 own.phase = phase;
                 work(Row(row), &mut own);
                 phase = own.phase;
@@ -195,21 +195,6 @@ impl Team {
     }
 }
 
-/// `value`, of which the compiler does not know that: it computes what depends on it where that is used, instead of keeping it
-/// in registers.
-#[inline(always)]
-pub(crate) fn again(value: u32) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let mut same = value;
-        // SAFETY: the text is empty.
-        unsafe { core::arch::asm!("// {0}", inout(reg32) same, options(nomem, nostack)) };
-        same
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    value
-}
-
 /// Reads a special register each time that it is called; the intrinsic's value may be kept.
 macro_rules! read_again {
     ($register:literal, $otherwise:expr) => {{
@@ -282,7 +267,7 @@ impl Row {
     /// The index, of which what depends on it is computed where it is used.
     #[inline(always)]
     pub fn get(self) -> usize {
-        again(self.0) as usize
+        opaque(self.0) as usize
     }
 }
 

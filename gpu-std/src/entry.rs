@@ -3,6 +3,7 @@
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
 use crate::element::{KernelType, KernelValue, SliceElement};
 use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
+#[cfg(not(target_arch = "nvptx64"))]
 use crate::tensor::TensorMap;
 use crate::view::{Slice2, Slice3};
 

@@ -31,7 +31,7 @@
 
 use crate::atomic::{Atomic, Ordering, scope};
 use crate::shared::Shared;
-use crate::vectorized::{each, opaque_u32};
+use crate::vectorized::{each, opaque};
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
@@ -104,7 +104,7 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
         // The highest lane with the digit has counted the items before. The digit is kept beside the rank in the warp, which
         // is at most 1023, so that the digits need no registers of their own.
         let rank = warp::shuffle(warp::FULL_MASK, before, 31 - same.leading_zeros()) + below.count_ones();
-        ranks[item] = opaque_u32(digit << 16 | rank);
+        ranks[item] = opaque(digit << 16 | rank);
     });
     thread::sync_threads();
 

@@ -85,43 +85,23 @@ pub fn each<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
-/// `value`, of which the compiler does not know that: it keeps it from merging or hoisting what is computed of it.
+/// `value`, a number of 4 or 8 bytes, of which the compiler does not know that: what is computed of it is computed here, each time
+/// that a loop comes to it, and not merged with what is computed of the same value elsewhere, which would be kept in registers.
 #[inline(always)]
-pub fn opaque(value: usize) -> usize {
+pub fn opaque<T: Copy>(value: T) -> T {
+    const { assert!(size_of::<T>() == 4 || size_of::<T>() == 8, "a register has 4 or 8 bytes") };
     #[cfg(target_arch = "nvptx64")]
-    {
-        let same;
-        // SAFETY: copies a register.
-        unsafe {
-            core::arch::asm!(
-                "mov.b64 {same}, {value};",
-                same = out(reg64) same,
-                value = in(reg64) value,
-                options(pure, nomem, nostack),
-            );
+    // SAFETY: the text is a comment; the register holds the bytes of the value.
+    unsafe {
+        if size_of::<T>() == 4 {
+            let mut bits: u32 = transmute_copy(&value);
+            core::arch::asm!("// {0}", inout(reg32) bits, options(nomem, nostack));
+            transmute_copy(&bits)
+        } else {
+            let mut bits: u64 = transmute_copy(&value);
+            core::arch::asm!("// {0}", inout(reg64) bits, options(nomem, nostack));
+            transmute_copy(&bits)
         }
-        same
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    value
-}
-
-/// [`opaque`] of 32 bits, which is also computed each time that a loop comes to it, and not before the loop.
-#[inline(always)]
-pub fn opaque_u32(value: u32) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let same;
-        // SAFETY: copies a register.
-        unsafe {
-            core::arch::asm!(
-                "mov.b32 {same}, {value};",
-                same = out(reg32) same,
-                value = in(reg32) value,
-                options(nomem, nostack),
-            );
-        }
-        same
     }
     #[cfg(not(target_arch = "nvptx64"))]
     value

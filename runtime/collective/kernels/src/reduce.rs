@@ -12,11 +12,12 @@
 //! Block b of a rank writes for block b of another, and reads what that has written: each has the same vectors of each part.
 
 use gpu_std::prelude::*;
+use gpu_std::vectorized::opaque;
 
 use crate::meeting::{Epoch, Meeting};
 use crate::number::Step;
 use crate::packed::{Packed, Reduce};
-use crate::vectors::{copy, first, load, once, own_vectors, store, stride, unknown, vectors};
+use crate::vectors::{copy, first, load, once, own_vectors, store, stride, vectors};
 
 /// Bits of [`Meeting::options`]: the [`Step`], and what follows. They are the same on all ranks.
 pub mod options {
@@ -281,9 +282,9 @@ impl<T: Packed> Work<T> {
             once();
             // There are not the registers for what LLVM would compute before the loop: where each rank has its elements.
             let mut this = *self;
-            this.rank = unknown(this.rank);
-            this.parts.len = unknown(this.parts.len);
-            this.epoch.meeting.direct = unknown(this.epoch.meeting.direct as usize) as u64;
+            this.rank = opaque(this.rank);
+            this.parts.len = opaque(this.parts.len);
+            this.epoch.meeting.direct = opaque(this.epoch.meeting.direct);
             // As in `give`.
             let mut elements = [[T::of_words([0; 4]); WORLD]; DEPTH];
             let mut step = 0;
@@ -348,7 +349,7 @@ impl<T: Packed> Work<T> {
         let others = if is_two_shot { self.how.world as usize } else { 0 };
         for rank in 0..others {
             // One body for all.
-            let rank = unknown(rank);
+            let rank = opaque(rank);
             if rank != self.rank && self.is_for(rank) {
                 // SAFETY: there is such a rank, and a table if it is needed; passed on from the caller.
                 unsafe {

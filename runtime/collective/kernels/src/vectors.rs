@@ -15,22 +15,6 @@ pub(crate) fn once() {
     }
 }
 
-/// The same number, of which LLVM knows nothing.
-#[inline(always)]
-pub(crate) fn unknown(number: usize) -> usize {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        let same;
-        // SAFETY: nothing else happens. As it may, it is not done before a loop that it is in.
-        unsafe {
-            core::arch::asm!("mov.b64 {same}, {number};", number = in(reg64) number, same = out(reg64) same, options(nomem, nostack));
-        }
-        same
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    number
-}
-
 /// The first vector of a thread.
 #[inline(always)]
 pub(crate) fn first() -> usize {
