@@ -8,7 +8,7 @@ use warpsmith_core::{
 use warpsmith_tensor_kernels::attention::{
     self as kernels, BOX, Head, Head64, Head128, Head256, Shape, THREADS, TILE_Q,
 };
-use warpsmith_tensor_kernels::sequences::Sequences;
+use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
 use crate::IMAGE;
 use crate::error::TensorError;
@@ -19,7 +19,7 @@ const OPERATION: &str = "attention";
 /// Most rows of a plane, so that their numbers do not overflow.
 const MOST_ROWS: usize = 1 << 30;
 /// Most tiles of a launch.
-const MOST_TILES: u64 = 1 << 31;
+pub(crate) const MOST_TILES: u64 = 1 << 31;
 /// Bytes of k and v that blocks at work at a time may read, so that the L2 cache holds them.
 const BAND_BYTES: usize = 32 << 20;
 
@@ -146,29 +146,40 @@ fn run<T: HeadElement>(
     out: HeadsMut<'_, T>,
     sums: Option<DeviceSliceMut<'_, f32>>,
 ) -> Result<()> {
-    check_sizes(
-        options,
-        [&q.extents, &k.extents, &v.extents, &out.extents],
-        sums.as_ref().map(|sums| sums.len()),
-    )?;
-    let scale = options.scale.unwrap_or(1.0 / (q.extents.dim as f32).sqrt());
-    if !(scale > 0.0 && scale.is_finite()) {
-        return Err(TensorError::Scale { operation: OPERATION, scale: scale.to_string() }.into());
-    }
+    let extents = [&q.extents, &k.extents, &v.extents, &out.extents];
+    check_sizes(OPERATION, options, extents, sums.as_ref().map(|sums| sums.len()))?;
+    let scale = check_scale(OPERATION, options, q.extents.dim)?;
     check_device(OPERATION, stream.device())?;
     if [q.extents.rows, q.extents.heads, q.extents.planes].contains(&0) {
         return Ok(());
     }
-    check_alignment("q", q)?;
+    let check =
+        |name, extents: Extents, address: u64| check_alignment::<T>(OPERATION, name, &extents, address);
+    check("q", q.extents, q.elements.as_device_ptr().0)?;
     if k.extents.rows > 0 {
-        check_alignment("k", k)?;
-        check_alignment("v", v)?;
+        check("k", k.extents, k.elements.as_device_ptr().0)?;
+        check("v", v.extents, v.elements.as_device_ptr().0)?;
     }
-    check_alignment("out", Heads { elements: out.elements.as_slice(), extents: out.extents })?;
+    check("out", out.extents, out.elements.as_device_ptr().0)?;
     T::launch(Call { stream, options, scale, q, k, v, out, sums })
 }
 
-fn check_sizes(options: &Attention<'_>, [q, k, v, out]: [&Extents; 4], sums: Option<usize>) -> Result<()> {
+/// The factor of scores, which is checked.
+pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim: usize) -> Result<f32> {
+    let scale = options.scale.unwrap_or(1.0 / (dim as f32).sqrt());
+    if scale > 0.0 && scale.is_finite() {
+        return Ok(scale);
+    }
+    Err(TensorError::Scale { operation, scale: scale.to_string() }.into())
+}
+
+/// Fails for heads that do not fit each other.
+pub(crate) fn check_sizes(
+    operation: &'static str,
+    options: &Attention<'_>,
+    [q, k, v, out]: [&Extents; 4],
+    sums: Option<usize>,
+) -> Result<()> {
     let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
     let named = |name: &str, of: &Extents| {
         format!("{name} is {} sequences of {} heads of {} rows of {}", of.planes, of.heads, of.rows, of.dim)
@@ -197,14 +208,14 @@ fn check_sizes(options: &Attention<'_>, [q, k, v, out]: [&Extents; 4], sums: Opt
         format!("{} and {sums} sums: there is one for each of the {all_rows} rows", named("q", q))
     } else {
         return match &options.offsets {
-            Some(offsets) => check_offsets(offsets, q.planes),
+            Some(offsets) => check_offsets(operation, offsets, q.planes),
             None => Ok(()),
         };
     };
-    Err(TensorError::Heads { operation: OPERATION, what }.into())
+    Err(TensorError::Heads { operation, what }.into())
 }
 
-fn check_offsets(Offsets { q, k }: &Offsets<'_>, planes: usize) -> Result<()> {
+fn check_offsets(operation: &'static str, Offsets { q, k }: &Offsets<'_>, planes: usize) -> Result<()> {
     let what = if planes != 1 {
         format!("the views have {planes} sequences, and with offsets they have one, of the rows of all")
     } else if q.len() != k.len() {
@@ -214,20 +225,30 @@ fn check_offsets(Offsets { q, k }: &Offsets<'_>, planes: usize) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(TensorError::Heads { operation: OPERATION, what }.into())
+    Err(TensorError::Heads { operation, what }.into())
 }
 
 /// Fails for heads that begin where a tensor copy cannot.
-fn check_alignment<T: DeviceCopy>(matrix: &'static str, heads: Heads<'_, T>) -> Result<()> {
-    let address = heads.elements.as_device_ptr().0;
-    let Extents { rows, heads, planes, row, head, plane, .. } = heads.extents;
+pub(crate) fn check_alignment<T>(
+    operation: &'static str,
+    matrix: &'static str,
+    extents: &Extents,
+    address: u64,
+) -> Result<()> {
+    let Extents { rows, heads, planes, row, head, plane, .. } = *extents;
     for (count, stride) in [(rows, row), (heads, head), (planes, plane)] {
         let bytes = stride * size_of::<T>();
         if !address.is_multiple_of(16) || (!bytes.is_multiple_of(16) && count > 1) {
-            return Err(TensorError::Alignment { operation: OPERATION, matrix, bytes, address }.into());
+            return Err(TensorError::Alignment { operation, matrix, bytes, address }.into());
         }
     }
     Ok(())
+}
+
+/// How many of `all` heads are worked on together, whose blocks read two operands with these rows, `group` of them the same.
+pub(crate) fn band<T>(read: &Extents, group: usize, all: usize) -> u32 {
+    let bytes = (2 * read.rows * read.dim * size_of::<T>()).max(1);
+    (group * (BAND_BYTES / bytes).max(1)).min(all) as u32
 }
 
 /// What is computed, checked.
@@ -264,15 +285,12 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         if count == 0 {
             return Ok(());
         }
-        // Bytes of a head of k and v.
-        let read = (2 * of_k.rows * of_k.dim * size_of::<T>()).max(1);
-        let band = (group * (BAND_BYTES / read).max(1)).min(of_q.heads * count);
         let sequences = Sequences {
             count: count as u32,
             heads: of_q.heads as u32,
             q_rows: of_q.rows as u32,
             k_rows: of_k.rows as u32,
-            band: band as u32,
+            band: band::<T>(&of_k, group, of_q.heads * count),
         };
         let tiles = sequences.tiles(TILE_Q, options.offsets.is_some());
         if tiles >= MOST_TILES {
@@ -292,9 +310,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             // Never so small that a score of -inf times it is NaN.
             scale: (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX),
             rows_first: rows_first.sum(),
-            out_row: out.extents.row as u64,
-            out_head: out.extents.head as u64,
-            out_plane: out.extents.plane as u64,
+            out: strides(&out.extents),
         };
         let map = |(heads, rows): (Heads<'a, T>, u32)| {
             heads.elements.tensor_map(&layout::<T>(&heads.extents, rows))
@@ -311,8 +327,13 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
     }
 }
 
+pub(crate) fn strides(extents: &Extents) -> HeadStrides {
+    let Extents { row, head, plane, .. } = *extents;
+    HeadStrides { row: row as u64, head: head as u64, plane: plane as u64 }
+}
+
 /// The heads, of whose boxes each has `tile` rows of one.
-fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
+pub(crate) fn layout<T>(extents: &Extents, tile: u32) -> TensorLayout<4> {
     // A stride that is not used need not be a multiple of 16 bytes, nor beyond what it strides over.
     let unit = 16 / size_of::<T>();
     let mut dims = [extents.dim, extents.rows, extents.heads, extents.planes];

@@ -10,6 +10,7 @@
 //! | [`matmul_scaled()`] | the same, of 8-bit floating-point numbers with scales for blocks of 128 |
 //! | [`matmul_4bit()`] | the same, of weights of 4 bits |
 //! | [`attention()`], [`attention_with_sums()`] | `softmax(scale * q * k^T) * v`, of heads |
+//! | [`attention_backward()`] | its gradients |
 //!
 //! [`matmul_with()`] has a [`Schedule`] of its own. [`Element`] lists the types; devices are those of compute capability 9.0, for up to 16 rows
 //! of 16-bit numbers, for weights of 4 bits and for `f32` in full precision those from 8.0 on, and the emulated one.
@@ -36,6 +37,7 @@
 #![deny(missing_docs)]
 
 mod attention;
+mod attention_backward;
 mod epilogue;
 mod error;
 mod few_rows;
@@ -50,6 +52,7 @@ mod simt;
 mod tf32x3;
 
 pub use attention::{Attention, HeadElement, Offsets, attention, attention_with_sums};
+pub use attention_backward::{Attended, GradientElement, Gradients, attention_backward};
 pub use epilogue::{Activation, Epilogue};
 pub use error::TensorError;
 pub use few_rows::{Element4, Weights4, matmul_4bit};

@@ -19,7 +19,7 @@ use gpu_std::tensor::{
     TensorMap, barrier, copy, warp_group,
 };
 
-use crate::sequences::Sequences;
+use crate::sequences::{HeadStrides, Sequences};
 use crate::softmax::{Keys, Rows, mask, scale};
 
 /// Rows of q of a block.
@@ -52,12 +52,8 @@ pub struct Shape {
     pub scale: f32,
     /// Which maps have rows before heads: bit 0 for q, 1 for k, 2 for v. The others have heads before rows.
     pub rows_first: u32,
-    /// From one row of out to the next, in elements, a multiple of 8.
-    pub out_row: u64,
-    /// From one head of out to the next, likewise.
-    pub out_head: u64,
-    /// From one plane of out to the next, likewise.
-    pub out_plane: u64,
+    /// Where the rows of out lie, at multiples of 8.
+    pub out: HeadStrides,
 }
 
 impl Shape {
@@ -449,9 +445,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
     unsafe {
         warp_group::sync(1 + group, warp_group::THREADS);
         let registers: &[f32] = values.registers().as_ref();
-        let first = u64::from(place.plane) * shape.out_plane
-            + u64::from(place.head) * shape.out_head
-            + u64::from(place.q.0) * shape.out_row;
+        let first = shape.out.at(place.plane, place.head, place.q.0);
         let mut part = 0;
         while part < parts {
             let tile = q_tile.rows::<{ TILE_Q as usize }>(part).rows::<64>(group);
@@ -467,7 +461,7 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
                 let in_tile = warp % 4 * 16 + i * 4 + lane / 8;
                 let row = group_row + in_tile;
                 if row < place.q.1 {
-                    let at = first + u64::from(row) * shape.out_row + u64::from(part * BOX + lane % 8 * 8);
+                    let at = first + u64::from(row) * shape.out.row + u64::from(part * BOX + lane % 8 * 8);
                     let chunk = tile.load_chunk(in_tile, lane % 8);
                     out.as_mut_ptr().add(at as usize).cast::<Chunk>().write(Chunk(chunk));
                 }
@@ -489,7 +483,7 @@ fn both(barriers: Barriers<2>) -> [Barrier; 2] {
 /// Eight elements, which are stored at once.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
-struct Chunk([u32; 4]);
+pub(crate) struct Chunk(pub [u32; 4]);
 
 /// Zeros rows `from..to` of a tile of `D` columns, in boxes of 64 x 64, row of boxes by row of boxes. Called by a warp.
 ///
@@ -497,7 +491,7 @@ struct Chunk([u32; 4]);
 ///
 /// The tile has the rows, and nothing else uses them meanwhile.
 #[inline(always)]
-unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
+pub(crate) unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
     tile: SharedTile<T, KV_ROWS>,
     from: u32,
     to: u32,
@@ -519,7 +513,7 @@ unsafe fn clear<T: Half, const D: usize, const KV_ROWS: usize>(
 ///
 /// The products that read the stage are done, in all threads of the warp group.
 #[inline(always)]
-unsafe fn release(empty: Barrier, warp: u32) {
+pub(crate) unsafe fn release(empty: Barrier, warp: u32) {
     if warp.is_multiple_of(4) && warp::lane_id() == 0 {
         // SAFETY: the caller's promise.
         unsafe { empty.arrive() };

@@ -5,6 +5,7 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | [`mod@attention`] | attention of heads, forward |
+//! | [`attention_backward`] | its backward pass |
 //! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`grouped`] | products of groups of rows, each by a matrix of its own |
@@ -19,6 +20,7 @@
 #![deny(missing_docs)]
 
 pub mod attention;
+pub mod attention_backward;
 pub mod epilogue;
 pub mod few_rows;
 pub mod grouped;

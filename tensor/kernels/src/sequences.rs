@@ -21,6 +21,26 @@ pub struct Sequences {
     pub band: u32,
 }
 
+/// Where the rows of heads lie in memory, in elements.
+#[derive(Debug, Clone, Copy, KernelValue)]
+#[repr(C)]
+pub struct HeadStrides {
+    /// From one row of a head to the next.
+    pub row: u64,
+    /// From one head to the next.
+    pub head: u64,
+    /// From one plane to the next.
+    pub plane: u64,
+}
+
+impl HeadStrides {
+    /// Where a row begins.
+    #[inline(always)]
+    pub(crate) fn at(&self, plane: u32, head: u32, row: u32) -> u64 {
+        u64::from(plane) * self.plane + u64::from(head) * self.head + u64::from(row) * self.row
+    }
+}
+
 /// A tile of a head, and its sequence.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {

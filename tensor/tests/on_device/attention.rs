@@ -48,14 +48,14 @@ impl Case {
     }
 
     /// Planes, and rows of each: of q or of k.
-    fn planes(&self, which: usize) -> [usize; 2] {
+    pub fn planes(&self, which: usize) -> [usize; 2] {
         match self.is_packed {
             true => [1, self.lengths.iter().map(|lengths| lengths[which]).sum()],
             false => [self.lengths.len(), self.lengths[0][which]],
         }
     }
 
-    fn offsets(&self, which: usize) -> Vec<u32> {
+    pub fn offsets(&self, which: usize) -> Vec<u32> {
         let ends = self.lengths.iter().scan(0, |end, lengths| {
             *end += lengths[which] as u32;
             Some(*end)
@@ -64,12 +64,12 @@ impl Case {
     }
 
     /// Elements of q or out, or of k or v.
-    fn len(&self, which: usize) -> usize {
+    pub fn len(&self, which: usize) -> usize {
         self.planes(which).iter().product::<usize>() * self.heads[which] * self.dim
     }
 
     /// Where row `row` of a head of a sequence begins, in q or out, or in k or v.
-    fn at(&self, which: usize, sequence: usize, head: usize, row: usize) -> usize {
+    pub fn at(&self, which: usize, sequence: usize, head: usize, row: usize) -> usize {
         let [_, rows] = self.planes(which);
         let (plane, row) = match self.is_packed {
             true => (0, self.offsets(which)[sequence] as usize + row),
@@ -84,7 +84,7 @@ impl Case {
         index * self.dim
     }
 
-    fn view<'a, T: HeadElement>(&self, which: usize, buffer: &'a DeviceBuffer<T>) -> Heads<'a, T> {
+    pub fn view<'a, T: HeadElement>(&self, which: usize, buffer: &'a DeviceBuffer<T>) -> Heads<'a, T> {
         let [planes, rows] = self.planes(which);
         let heads = self.heads[which];
         match self.is_by_head {
@@ -94,8 +94,12 @@ impl Case {
         .unwrap()
     }
 
-    fn view_mut<'a, T: HeadElement>(&self, buffer: &'a mut DeviceBuffer<T>) -> HeadsMut<'a, T> {
-        let ([planes, rows], heads) = (self.planes(0), self.heads[0]);
+    pub fn view_mut<'a, T: HeadElement>(
+        &self,
+        which: usize,
+        buffer: &'a mut DeviceBuffer<T>,
+    ) -> HeadsMut<'a, T> {
+        let ([planes, rows], heads) = (self.planes(which), self.heads[which]);
         match self.is_by_head {
             true => HeadsMut::by_head(buffer.as_3d_mut(self.dim, rows, heads * planes).unwrap(), planes),
             false => HeadsMut::by_token(buffer.as_3d_mut(self.dim, heads, rows * planes).unwrap(), planes),
@@ -104,7 +108,7 @@ impl Case {
     }
 
     /// The rows that a row of q attends to.
-    fn attended(&self, sequence: usize, row: usize) -> usize {
+    pub fn attended(&self, sequence: usize, row: usize) -> usize {
         let [q, k] = self.lengths[sequence];
         if self.is_causal { (row + 1 + k).saturating_sub(q).min(k) } else { k }
     }
@@ -151,7 +155,8 @@ impl<T: Precise> Data<T> {
             offsets: case.is_packed.then_some(given),
         };
         let (q, k, v) = (case.view(0, &q), case.view(1, &k), case.view(1, &v));
-        attention_with_sums(stream, &options, q, k, v, case.view_mut(&mut out), sums.as_mut_slice()).unwrap();
+        attention_with_sums(stream, &options, q, k, v, case.view_mut(0, &mut out), sums.as_mut_slice())
+            .unwrap();
         (out.to_host().unwrap(), sums.to_host().unwrap())
     }
 

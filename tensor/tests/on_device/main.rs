@@ -2,6 +2,7 @@
 //! fails the tests.
 
 mod attention;
+mod attention_backward;
 mod attention_on_gpu;
 mod epilogues;
 mod few_rows;

@@ -1,0 +1,357 @@
+//! [`attention_backward()`]: checks the heads, and launches.
+
+use gpu_std::{Kernel, param};
+use half::{bf16, f16};
+use warpsmith_core::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_tensor_kernels::attention::{Head64, Head128};
+use warpsmith_tensor_kernels::attention_backward::{
+    self as kernels, Backward, BackwardHead, DELTA_LANES, DELTA_THREADS, STEP, THREADS, TILE, shared_bytes,
+};
+use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
+
+use crate::IMAGE;
+use crate::attention::{
+    Attention, HeadElement, MOST_TILES, band, check_alignment, check_scale, check_sizes, layout, strides,
+};
+use crate::error::TensorError;
+use crate::heads::{Extents, Heads, HeadsMut};
+use crate::matmul::check_device;
+
+const OPERATION: &str = "attention_backward";
+
+/// What [`attention_with_sums()`](crate::attention_with_sums()) read and wrote.
+#[derive(Debug, Clone, Copy)]
+pub struct Attended<'a, T: DeviceCopy> {
+    /// The heads that attended.
+    pub q: Heads<'a, T>,
+    /// What they were compared with.
+    pub k: Heads<'a, T>,
+    /// What was weighted.
+    pub v: Heads<'a, T>,
+    /// The result.
+    pub out: Heads<'a, T>,
+    /// The logarithms of the sums.
+    pub sums: DeviceSlice<'a, f32>,
+}
+
+/// The gradients to write, each with the sizes of what it is the gradient of, in any layout.
+#[derive(Debug)]
+pub struct Gradients<'a, T: DeviceCopy> {
+    /// Of q.
+    pub q: HeadsMut<'a, T>,
+    /// Of k.
+    pub k: HeadsMut<'a, T>,
+    /// Of v.
+    pub v: HeadsMut<'a, T>,
+}
+
+/// The types of which [`attention_backward()`] has gradients: `bf16` and `f16`.
+pub trait GradientElement: HeadElement {
+    /// Enqueues the kernels.
+    #[doc(hidden)]
+    fn launch_backward(call: Call<'_, '_, Self>) -> Result<()>;
+}
+
+macro_rules! elements {
+    ($($ty:ty),*) => { $(
+        impl GradientElement for $ty {
+            fn launch_backward(call: Call<'_, '_, Self>) -> Result<()> {
+                use kernels::{attention_backward_keys as keys, attention_backward_queries as queries};
+                let delta = call.delta::<kernels::attention_delta<$ty>>()?;
+                match call.attended.q.extents.dim {
+                    64 => call.run::<Head64, queries<$ty, Head64>, keys<$ty, Head64>>(&delta),
+                    _ => call.run::<Head128, queries<$ty, Head128>, keys<$ty, Head128>>(&delta),
+                }
+            }
+        }
+    )* };
+}
+elements!(bf16, f16);
+
+/// The gradients of `q`, `k` and `v` of an [`attention()`](crate::attention()) with the same options, of the gradient `dout` of `out`. A
+/// row has 64 or 128 elements. The gradients of a head of k and v are the sums of those by all heads of q that read it. Rows that attend to
+/// nothing have a gradient of zero, as those of k that no row attends to. Rows that belong to no sequence keep what they hold.
+///
+/// Weights are computed again; they, and their gradients, are rounded to the type of the heads before they are multiplied; sums are of
+/// `f32`, and their order depends on the sizes alone.
+///
+/// ```
+/// use half::bf16;
+/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_tensor::{
+///     Attended, Attention, Gradients, Heads, HeadsMut, attention_backward, attention_with_sums,
+/// };
+///
+/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// // Two tokens of one head of 64 elements, with equal scores.
+/// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
+/// let ones = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 64])?;
+/// let one = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, 64, 1, 2)?, 1);
+/// let mut out = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;
+/// let mut sums = DeviceBuffer::<f32>::zeros(&stream, 2)?;
+/// let (q, k, v) = (one(&zeros)?, one(&zeros)?, one(&ones)?);
+/// let causal = Attention { is_causal: true, ..Attention::default() };
+/// let to = HeadsMut::by_token(out.as_3d_mut(64, 1, 2)?, 1)?;
+/// attention_with_sums(&stream, &causal, q, k, v, to, sums.as_mut_slice())?;
+///
+/// let [mut dq, mut dk, mut dv] = [zeros.try_clone()?, zeros.try_clone()?, zeros.try_clone()?];
+/// let gradients = Gradients {
+///     q: HeadsMut::by_token(dq.as_3d_mut(64, 1, 2)?, 1)?,
+///     k: HeadsMut::by_token(dk.as_3d_mut(64, 1, 2)?, 1)?,
+///     v: HeadsMut::by_token(dv.as_3d_mut(64, 1, 2)?, 1)?,
+/// };
+/// let attended = Attended { q, k, v, out: one(&out)?, sums: sums.as_slice() };
+/// attention_backward(&stream, &causal, attended, one(&ones)?, gradients)?;
+/// // The first token is all of the first row and half of the second, the second half of the second.
+/// let dv = dv.to_host()?;
+/// assert_eq!([dv[0], dv[64]].map(f32::from), [1.5, 0.5]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or
+/// distance from one row or head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability
+/// than 9.0; whatever the runtime reports.
+pub fn attention_backward<T: GradientElement>(
+    stream: &Stream,
+    options: &Attention<'_>,
+    attended: Attended<'_, T>,
+    dout: Heads<'_, T>,
+    gradients: Gradients<'_, T>,
+) -> Result<()> {
+    let Attended { q, k, v, out, sums } = attended;
+    check_sizes(OPERATION, options, [&q.extents, &k.extents, &v.extents, &out.extents], Some(sums.len()))?;
+    check_gradients(&attended, &dout, &gradients)?;
+    let scale = check_scale(OPERATION, options, q.extents.dim)?;
+    check_device(OPERATION, stream.device())?;
+    if q.extents.heads == 0 || q.extents.planes == 0 {
+        return Ok(());
+    }
+    let written = |heads: &HeadsMut<'_, T>| (heads.extents, heads.elements.as_device_ptr().0);
+    let read = |heads: Heads<'_, T>| (heads.extents, heads.elements.as_device_ptr().0);
+    for (name, (extents, address)) in [
+        ("q", read(q)),
+        ("k", read(k)),
+        ("v", read(v)),
+        ("out", read(out)),
+        ("dout", read(dout)),
+        ("the gradient of q", written(&gradients.q)),
+        ("the gradient of k", written(&gradients.k)),
+        ("the gradient of v", written(&gradients.v)),
+    ] {
+        if extents.rows > 0 {
+            check_alignment::<T>(OPERATION, name, &extents, address)?;
+        }
+    }
+    T::launch_backward(Call { stream, options, scale, attended, dout, gradients })
+}
+
+fn check_gradients<T: DeviceCopy>(
+    attended: &Attended<'_, T>,
+    dout: &Heads<'_, T>,
+    gradients: &Gradients<'_, T>,
+) -> Result<()> {
+    let sizes = |of: &Extents| [of.planes, of.heads, of.rows, of.dim];
+    let dim = attended.q.extents.dim;
+    let pairs = [
+        ("dout", "out", &dout.extents, &attended.out.extents),
+        ("the gradient of q", "q", &gradients.q.extents, &attended.q.extents),
+        ("the gradient of k", "k", &gradients.k.extents, &attended.k.extents),
+        ("the gradient of v", "v", &gradients.v.extents, &attended.v.extents),
+    ];
+    let other = pairs.into_iter().find(|(.., found, expected)| sizes(found) != sizes(expected));
+    let what = if let Some((name, of, found, expected)) = other {
+        let [planes, heads, rows, dim] = sizes(found);
+        let [of_planes, of_heads, of_rows, of_dim] = sizes(expected);
+        format!(
+            "{name} is {planes} sequences of {heads} heads of {rows} rows of {dim}, and {of} {of_planes} of {of_heads} of {of_rows} of {of_dim}: \
+             they have the same sides"
+        )
+    } else if dim != 64 && dim != 128 {
+        format!("a row has {dim} elements: the backward pass has kernels for 64 and 128")
+    } else {
+        return Ok(());
+    };
+    Err(TensorError::Heads { operation: OPERATION, what }.into())
+}
+
+/// What is computed, checked.
+#[doc(hidden)]
+pub struct Call<'a, 'c, T: DeviceCopy> {
+    stream: &'a Stream,
+    options: &'a Attention<'a>,
+    scale: f32,
+    attended: Attended<'a, T>,
+    dout: Heads<'a, T>,
+    gradients: Gradients<'c, T>,
+}
+
+type Map<T> = param::TensorMap<T, 4>;
+type Delta<T> = (
+    param::Slice<T>,
+    param::Slice<T>,
+    param::SliceMut<f32>,
+    param::Value<HeadStrides>,
+    param::Value<HeadStrides>,
+    param::Value<Sequences>,
+    param::Value<u32>,
+    param::Value<u32>,
+);
+type Queries<T> = (
+    Map<T>,
+    Map<T>,
+    Map<T>,
+    Map<T>,
+    param::Slice<f32>,
+    param::Slice<f32>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<u32>>,
+    param::Optional<param::Slice<u32>>,
+    param::Value<Backward>,
+);
+type Keys<T> = (
+    Map<T>,
+    Map<T>,
+    Map<T>,
+    Map<T>,
+    param::Slice<f32>,
+    param::Slice<f32>,
+    param::SliceMut<T>,
+    param::SliceMut<T>,
+    param::Optional<param::Slice<u32>>,
+    param::Optional<param::Slice<u32>>,
+    param::Value<Backward>,
+);
+
+impl<'a, T: HeadElement> Call<'a, '_, T> {
+    /// Sequences, planes or those that offsets divide.
+    fn count(&self) -> usize {
+        self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
+    }
+
+    /// The sequences, with tiles of so many heads worked on together.
+    fn sequences(&self, band: u32) -> Sequences {
+        let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
+        Sequences {
+            count: self.count() as u32,
+            heads: of_q.heads as u32,
+            q_rows: of_q.rows as u32,
+            k_rows: of_k.rows as u32,
+            band,
+        }
+    }
+
+    /// For each row of q the sum of `out * dout`.
+    fn delta<K: Kernel<Params = Delta<T>>>(&self) -> Result<DeviceBuffer<f32>> {
+        let (out, dout) = (self.attended.out, self.dout);
+        let Extents { dim, rows, heads, planes, .. } = out.extents;
+        let count = planes * heads * rows;
+        let mut delta = DeviceBuffer::uninit(self.stream, count)?;
+        if count > 0 {
+            let blocks = count.div_ceil((DELTA_THREADS / DELTA_LANES) as usize);
+            let most = self.stream.device().properties().multiprocessors.max(1) as usize * 16;
+            let launch = Launch::grid_block(blocks.min(most) as u32, DELTA_THREADS);
+            let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
+            let strides = (strides(&out.extents), strides(&dout.extents));
+            let sequences = self.sequences(1);
+            let elements = (out.elements, dout.elements);
+            let arguments = (
+                elements.0,
+                elements.1,
+                &mut delta,
+                strides.0,
+                strides.1,
+                sequences,
+                planes as u32,
+                dim as u32,
+            );
+            // SAFETY: both have these sizes and strides, which were checked, and `delta` an element for each row.
+            unsafe { kernel.launch_unsafe(self.stream, launch, arguments)? };
+        }
+        Ok(delta)
+    }
+
+    fn run<H, Q, K>(self, delta: &DeviceBuffer<f32>) -> Result<()>
+    where
+        H: BackwardHead,
+        Q: Kernel<Params = Queries<T>>,
+        K: Kernel<Params = Keys<T>>,
+    {
+        let sequences = self.sequences(1);
+        let count = self.count();
+        let Self { stream, options, scale, attended, dout, gradients } = self;
+        let Attended { q, k, v, sums, .. } = attended;
+        let (of_q, of_k) = (q.extents, k.extents);
+        let group = of_q.heads / of_k.heads;
+        if count == 0 {
+            return Ok(());
+        }
+        // What has no rows is not read, and there is no map of it.
+        let (queries, keys) = match (of_q.rows, of_k.rows) {
+            (0, 0) => return Ok(()),
+            (0, _) => ([k, k], [k, v]),
+            (_, 0) => ([q, dout], [q, q]),
+            _ => ([q, dout], [k, v]),
+        };
+        let all = [queries[0], keys[0], keys[1], queries[1]];
+        let rows_first: u32 =
+            all.iter().enumerate().map(|(i, heads)| u32::from(heads.extents.is_by_head()) << i).sum();
+        let maps = || -> Result<_> {
+            let map = |heads: Heads<'a, T>| heads.elements.tensor_map(&layout::<T>(&heads.extents, STEP));
+            Ok([map(all[0])?, map(all[1])?, map(all[2])?, map(all[3])?])
+        };
+        let of = |band, first, second| Backward {
+            sequences: Sequences { band, ..sequences },
+            group: group as u32,
+            is_causal: options.is_causal.into(),
+            scale,
+            rows_first,
+            first,
+            second,
+        };
+        let offsets = || (options.offsets.map(|offsets| offsets.q), options.offsets.map(|offsets| offsets.k));
+        let is_packed = options.offsets.is_some();
+        let tiles = |sequences: Sequences| match sequences.tiles(TILE, is_packed) {
+            tiles if tiles >= MOST_TILES => {
+                let what = format!(
+                    "there are {tiles} tiles of {TILE} rows, and fewer than {MOST_TILES} are worked on"
+                );
+                Err(TensorError::Heads { operation: OPERATION, what })
+            }
+            tiles => Ok(tiles as u32),
+        };
+        let device = stream.device();
+        let launch = |tiles| Launch::grid_block(tiles, THREADS).shared(shared_bytes(H::DIM));
+        if of_q.rows > 0 {
+            let to = strides(&gradients.q.extents);
+            let of = of(band::<T>(&of_k, group, of_q.heads * count), to, to);
+            let launch = launch(tiles(of.sequences)?);
+            let ([q, k, v, dout], offsets) = (maps()?, offsets());
+            let kernel = device.load(&IMAGE)?.kernel::<Q>()?;
+            let dq = gradients.q.elements;
+            let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of);
+            // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which fit; the gradient is
+            // borrowed exclusively, aligned, and has the rows of q; sums and `delta` have an element for each, and both offsets
+            // are as many.
+            unsafe { kernel.launch_unsafe(stream, launch, arguments)? };
+        }
+        if of_k.rows > 0 {
+            let (dk, dv): (HeadsMut<'_, T>, HeadsMut<'_, T>) = (gradients.k, gradients.v);
+            let (first, second) = (strides(&dk.extents), strides(&dv.extents));
+            let of = of(band::<T>(&of_q, 1, of_k.heads * count), first, second);
+            let Sequences { q_rows, k_rows, .. } = of.sequences;
+            let turned =
+                Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of.sequences };
+            let launch = launch(tiles(turned)?);
+            let ([q, k, v, dout], offsets) = (maps()?, offsets());
+            let kernel = device.load(&IMAGE)?.kernel::<K>()?;
+            let (dk, dv): (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) = (dk.elements, dv.elements);
+            let arguments = (q, k, v, dout, sums, delta, dk, dv, offsets.0, offsets.1, of);
+            // SAFETY: as above, of the gradients of k and v.
+            unsafe { kernel.launch_unsafe(stream, launch, arguments)? };
+        }
+        Ok(())
+    }
+}
