@@ -44,6 +44,13 @@ def time_us(call):
     return statistics.median(times), min(times)
 
 
+def backward(call, inputs):
+    # The result of one forward pass, whose gradients are computed again and again.
+    out = call()
+    dout = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, dout, retain_graph=True)
+
+
 def callers(q, k, v, is_causal):
     # PyTorch has heads before tokens: these are views.
     heads = [x.transpose(1, 2) for x in (q, k, v)]
@@ -66,18 +73,23 @@ def main():
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     torch.manual_seed(1)
     cases = sys.argv[1:] or [
-        f"bf16:128:{length}:{mask}" for mask in ("full", "causal") for length in (1024, 2048, 4096, 8192, 16384)
+        f"bf16:128:{length}:{mask}"
+        for mask in ("full", "causal", "full:backward", "causal:backward")
+        for length in (1024, 2048, 4096, 8192, 16384)
     ]
     for case in cases:
-        element, dim, length, mask = case.split(":")
+        is_backward = case.endswith(":backward")
+        element, dim, length, mask = case.removesuffix(":backward").split(":")
         dim, length, is_causal = int(dim), int(length), mask == "causal"
         heads, sequences = max(WIDTH // dim, 1), max(TOKENS // length, 1)
         dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[element]
         q, k, v = (torch.randn(sequences, length, heads, dim, device="cuda", dtype=dtype) for _ in range(3))
-        operations = 4 * sequences * heads * dim * length**2 / (2 if is_causal else 1)
+        for x in (q, k, v):
+            x.requires_grad_(is_backward)
+        operations = (10 if is_backward else 4) * sequences * heads * dim * length**2 / (2 if is_causal else 1)
         for name, call in callers(q, k, v, is_causal):
             try:
-                us, best = time_us(call)
+                us, best = time_us(backward(call, (q, k, v)) if is_backward else call)
             except RuntimeError as error:
                 print(f"{case} {name}: {error}", flush=True)
                 continue

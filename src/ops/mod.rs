@@ -47,7 +47,7 @@
 //! | [`lower_bound()`], [`upper_bound()`] | every [`Number`] |
 //! | [`histogram_even()`] | f32, f64, f16, bf16, u8, i32, u32 |
 //! | `matmul`, `matmul_fused`, with the feature `tensor`, a default | `bf16`, `f16`, `i8`, 8-bit floating point; `matmul_f32`, `matmul_tf32x3`, `matmul_tf32`: f32; `matmul_grouped`: `bf16` and `f16`; `matmul_4bit`: these by weights of 4 bits; `matmul_scaled`: 8-bit floating point with scales for blocks |
-//! | `attention`, `attention_with_sums`, with the feature `tensor` | `bf16`, `f16` |
+//! | `attention`, `attention_with_sums`, `attention_backward`, with the feature `tensor` | `bf16`, `f16` |
 //!
 //! ```
 //! use warpsmith::ops::{self, Config, GridRule};
@@ -99,7 +99,10 @@ mod tuned;
 mod workspace;
 
 #[cfg(feature = "tensor")]
-pub use crate::tensor::{Attention, Heads, HeadsMut, Offsets, attention, attention_with_sums};
+pub use crate::tensor::{
+    Attended, Attention, Gradients, Heads, HeadsMut, Offsets, attention, attention_backward,
+    attention_with_sums,
+};
 pub use arithmetic::{
     abs, add, add_with, bit_and, bit_or, bit_xor, ceil, clamp, cos, div, eq, floor, ge, gelu_tanh, gt, le,
     lerp, log, lt, maximum, minimum, mul, mul_with, ne, neg, not, pow, reciprocal, round, rsqrt, select, shl,

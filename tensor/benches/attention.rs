@@ -1,17 +1,20 @@
-//! Attention forward, at 16384 tokens in all and 2048 elements a token, as FlashAttention's benchmark has it: sequences of 1024
+//! Attention, forward and backward, at 16384 tokens in all and 2048 elements a token, as FlashAttention's benchmark has it: sequences of 1024
 //! to 16384 tokens, heads of 128 elements, with and without causal mask. `benches/peers/attention.py` does the same with PyTorch
 //! and FlashAttention, and prints the same lines.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only short sequences are attended. Arguments are cases,
-//! `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`.
+//! `TYPE:DIM:LENGTH:MASK`, such as `bf16:128:4096:causal` or `f16:64:1000:full`, and with `:backward` at the end the backward pass.
 //!
-//! A causal mask counts for half of the operations. Inputs are normally distributed, since the power that products draw depends
+//! A causal mask counts for half of the operations, and the backward pass for five products, whatever a kernel computes again. Inputs are normally distributed, since the power that products draw depends
 //! on them. Each figure is the median of the rounds, each timed by events around several calls, after the clock has settled; power
 //! and clock are read after each round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 3 by default.
 
 use half::{bf16, f16};
 use warpsmith_core::{Device, DeviceBuffer, Result, Stream};
-use warpsmith_tensor::{Attention, HeadElement, Heads, HeadsMut, attention};
+use warpsmith_tensor::{
+    Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, attention, attention_backward,
+    attention_with_sums,
+};
 
 const ROUNDS: usize = 15;
 /// Tokens of all sequences, and elements of the heads of a token.
@@ -27,11 +30,12 @@ fn main() -> Result<()> {
     let mut cases: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     if device.is_emulated() {
-        cases = ["bf16:64:130:full", "f16:128:130:causal"].map(str::to_owned).to_vec();
+        let of = ["bf16:64:130:full", "f16:128:130:causal", "bf16:64:130:causal:backward"];
+        cases = of.map(str::to_owned).to_vec();
     } else if cases.is_empty() {
         let lengths = [1024, 2048, 4096, 8192, 16384];
         let of = |mask: &'static str| lengths.map(|length| format!("bf16:128:{length}:{mask}"));
-        cases = [of("full"), of("causal")].concat();
+        cases = [of("full"), of("causal"), of("full:backward"), of("causal:backward")].concat();
     }
     for text in &cases {
         match Case::of(text, device.is_emulated()) {
@@ -52,12 +56,15 @@ struct Case {
     heads: usize,
     sequences: usize,
     is_causal: bool,
+    is_backward: bool,
 }
 
 impl Case {
     /// `None` for what is no case.
     fn of(text: &str, is_emulated: bool) -> Option<Self> {
-        let [element, dim, length, mask] = text.split(':').collect::<Vec<_>>()[..] else { return None };
+        let (forward, is_backward) =
+            text.strip_suffix(":backward").map_or((text, false), |text| (text, true));
+        let [element, dim, length, mask] = forward.split(':').collect::<Vec<_>>()[..] else { return None };
         let (dim, length): (usize, usize) = (dim.parse().ok()?, length.parse().ok()?);
         let is_causal = match mask {
             "causal" => true,
@@ -67,11 +74,12 @@ impl Case {
         let heads = if is_emulated { 1 } else { WIDTH.checked_div(dim)?.max(1) };
         let sequences = if is_emulated { 1 } else { TOKENS.checked_div(length)?.max(1) };
         let (name, element) = (text.to_owned(), element.to_owned());
-        Some(Self { name, element, dim, length, heads, sequences, is_causal })
+        Some(Self { name, element, dim, length, heads, sequences, is_causal, is_backward })
     }
 
     fn operations(&self) -> f64 {
-        let all = 4.0 * (self.sequences * self.heads * self.dim) as f64 * (self.length as f64).powi(2);
+        let products = if self.is_backward { 10.0 } else { 4.0 };
+        let all = products * (self.sequences * self.heads * self.dim) as f64 * (self.length as f64).powi(2);
         if self.is_causal { all / 2.0 } else { all }
     }
 }
@@ -95,18 +103,47 @@ fn normals<T: Copy>(seed: u64, len: usize, of: fn(f32) -> T) -> Vec<T> {
     numbers
 }
 
-fn measure<T: HeadElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Result<()> {
+fn measure<T: GradientElement>(stream: &Stream, case: &Case, of: fn(f32) -> T) -> Result<()> {
     let Case { dim, length, heads, sequences, .. } = *case;
     let tokens = sequences * length;
     let input = |seed| DeviceBuffer::from_host(stream, &normals(seed, tokens * heads * dim, of));
     let (q, k, v) = (input(1)?, input(2)?, input(3)?);
     let mut out = DeviceBuffer::<T>::uninit(stream, tokens * heads * dim)?;
     let options = Attention { is_causal: case.is_causal, ..Attention::default() };
-    let mut call = || -> Result<()> {
-        let of = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, dim, heads, tokens)?, sequences);
-        let to = HeadsMut::by_token(out.as_3d_mut(dim, heads, tokens)?, sequences)?;
-        attention(stream, &options, of(&q)?, of(&k)?, of(&v)?, to)
-    };
+    let view = |buffer| Heads::by_token(DeviceBuffer::as_3d(buffer, dim, heads, tokens)?, sequences);
+    fn to<T: GradientElement>(
+        buffer: &mut DeviceBuffer<T>,
+        [dim, heads, tokens]: [usize; 3],
+        sequences: usize,
+    ) -> Result<HeadsMut<'_, T>> {
+        HeadsMut::by_token(buffer.as_3d_mut(dim, heads, tokens)?, sequences)
+    }
+    let sides = [dim, heads, tokens];
+    if !case.is_backward {
+        let call =
+            || attention(stream, &options, view(&q)?, view(&k)?, view(&v)?, to(&mut out, sides, sequences)?);
+        return report(stream, case, call);
+    }
+    let mut sums = DeviceBuffer::<f32>::uninit(stream, tokens * heads)?;
+    let to_out = to(&mut out, sides, sequences)?;
+    attention_with_sums(stream, &options, view(&q)?, view(&k)?, view(&v)?, to_out, sums.as_mut_slice())?;
+    let dout = input(4)?;
+    let [mut dq, mut dk, mut dv] = [q.try_clone()?, q.try_clone()?, q.try_clone()?];
+    report(stream, case, || {
+        let (q, k, v, out) = (view(&q)?, view(&k)?, view(&v)?, view(&out)?);
+        let attended = Attended { q, k, v, out, sums: sums.as_slice() };
+        let gradients = Gradients {
+            q: to(&mut dq, sides, sequences)?,
+            k: to(&mut dk, sides, sequences)?,
+            v: to(&mut dv, sides, sequences)?,
+        };
+        attention_backward(stream, &options, attended, view(&dout)?, gradients)
+    })
+}
+
+/// Times a call, and prints its line.
+fn report(stream: &Stream, case: &Case, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+    let Case { heads, sequences, .. } = *case;
     let mut time = |count: usize| -> Result<f64> {
         let start = stream.record_timed_event()?;
         (0..count).try_for_each(|_| call())?;

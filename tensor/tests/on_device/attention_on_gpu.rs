@@ -5,6 +5,7 @@ mod on_gpu {
     use warpsmith_core::Stream;
 
     use crate::attention::{Case, Data, Precise};
+    use crate::attention_backward::Backward;
     use crate::under_test;
 
     /// Samples of the rows are right, and each repetition gives the same bits.
@@ -61,6 +62,38 @@ mod on_gpu {
             let case = Case { lengths: lengths.clone(), is_packed: true, ..Case::new(dim, [1, 1]) };
             is_right::<bf16>(&case.clone().heads([4, 2]), 10);
             is_right::<f16>(&case.heads([4, 2]).causal(), 10);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn gradients_are_right_and_repeatable() {
+        let stream = Stream::new(&under_test::gpu()).unwrap();
+        for dim in [64, 128] {
+            for lengths in [[513, 700], [700, 513]] {
+                for case in [Case::new(dim, lengths), Case::new(dim, lengths).causal()] {
+                    let case = case.heads([4, 2]);
+                    let data = Data::<bf16>::random(&case, 1);
+                    Backward::run(&stream, &case, &data).check(&case, &data, [0]);
+                }
+            }
+            let lengths = vec![[300, 200], [1, 77], [0, 5], [129, 400]];
+            let case = Case { lengths, is_packed: true, ..Case::new(dim, [1, 1]) }.heads([4, 2]).causal();
+            let data = Data::<f16>::random(&case, 2);
+            Backward::run(&stream, &case, &data).check(&case, &data, 0..4);
+            // Many blocks at a time.
+            let case =
+                Case { lengths: vec![[2049, 2049]; 4], ..Case::new(dim, [1, 1]) }.heads([8, 4]).causal();
+            let data = Data::<bf16>::random(&case, 3);
+            let bits = |found: Backward<bf16>| {
+                let gradients = found.gradients.into_iter().flatten();
+                gradients.map(|x| x.to_bits()).collect::<Vec<_>>()
+            };
+            let first = bits(Backward::run(&stream, &case, &data));
+            for repetition in 1..10 {
+                let again = bits(Backward::run(&stream, &case, &data));
+                assert!(first == again, "{dim}: repetition {repetition} differs");
+            }
         }
     }
 }
