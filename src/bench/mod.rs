@@ -9,6 +9,7 @@
 //! | `operations` | the operations as benchmarks |
 //! | `rows` | those on rows, with their data and references |
 //! | `ordered` | scans, selection, histograms, sorts |
+//! | `products` | matrix products, by schedules |
 //! | `own` | a user's own functions and operators as benchmarks |
 //! | `prepare` | their data, and the reference they are checked against |
 //! | `probes` | copies, reads and multiplications that stand for the device's limits |
@@ -18,12 +19,16 @@ mod ordered;
 mod own;
 mod prepare;
 mod probes;
+#[cfg(feature = "tensor")]
+mod products;
 mod rows;
 
 pub use operations::{OPERATIONS, Operation};
 pub use ordered::Sort;
 pub use own::{map, reduce};
 pub use probes::probes;
+#[cfg(feature = "tensor")]
+pub use products::{PRODUCTS, Product};
 pub use rows::{ROW_OPERATIONS, RowOperation};
 pub use warpsmith_tuner::*;
 
@@ -40,7 +45,10 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     let operations = OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
     let of_rows = ROW_OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
     let sort = std::iter::once(Box::new(Sort) as Box<dyn Benchmark>);
-    Suite { benchmarks: own.into_iter().chain(operations).chain(of_rows).chain(sort).collect(), probes }
+    let all = own.into_iter().chain(operations).chain(of_rows).chain(sort);
+    #[cfg(feature = "tensor")]
+    let all = all.chain(PRODUCTS.iter().map(|product| Box::new(*product) as Box<dyn Benchmark>));
+    Suite { benchmarks: all.collect(), probes }
 }
 
 /// Only `own` benchmarks, with the probes that they are held against.

@@ -193,15 +193,14 @@ fn fused<T: Element<Sum = f32>>(
     warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
 }
 
-/// Every schedule.
+/// Every schedule, but for those of many parts.
 fn schedules() -> impl Iterator<Item = Schedule> {
-    const LARGE: &[(u32, u32)] = &[(2, 1), (1, 1), (1, 2), (1, 3), (1, 4), (1, 6), (1, 8), (1, 16)];
-    const SMALL: &[(u32, u32)] = &[(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)];
-    [([128, 256], LARGE), ([128, 128], SMALL), ([64, 128], SMALL)].into_iter().flat_map(
-        |(tile, divisions)| {
-            divisions.iter().map(move |&(cluster, splits)| Schedule { tile, cluster, splits })
-        },
-    )
+    const SPLITS: [u32; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+    Schedule::TILES
+        .into_iter()
+        .flat_map(|tile| [1, 2].map(|cluster| (tile, cluster)))
+        .flat_map(|(tile, cluster)| SPLITS.map(|splits| Schedule { tile, cluster, splits }))
+        .filter(Schedule::exists)
 }
 
 thread_local! {

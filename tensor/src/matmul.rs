@@ -16,7 +16,7 @@ use warpsmith_tensor_kernels::one_tile::{self, Rows, matmul_one_tile};
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
-use crate::schedule::{CLUSTER, LARGE, MIDDLE, MOST_SPLITS, SMALL, Schedule, Work};
+use crate::schedule::{CLUSTER, LARGE, MOST_SPLITS, SMALL, Schedule, Work};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
@@ -166,26 +166,12 @@ fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
 }
 
 fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
-    let Schedule { tile, cluster, splits } = schedule;
-    let is_small = tile == MIDDLE || tile == SMALL;
-    let what = if tile != LARGE && !is_small {
-        format!("tiles of {} x {}: there are those of 128 x 256, 128 x 128 and 64 x 128", tile[0], tile[1])
-    } else if is_small && !work.has_small {
-        format!("tiles of {} x {} need 16-bit numbers and an a by rows", tile[0], tile[1])
-    } else if cluster != 1 && cluster != CLUSTER {
-        format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-    } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_BLOCKS) {
-        format!("{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8")
-    } else if splits == 0 || splits > MOST_SPLITS {
-        format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
-    } else if !is_small && splits > 1 && (cluster > 1 || !work.has_parts) {
-        "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
-    } else {
-        // Parts that would be empty are left out.
-        let splits = if is_small { splits } else { work.parts(splits) };
-        return Ok(Schedule { tile, cluster, splits });
-    };
-    Err(TensorError::Schedule { operation: OPERATION, what }.into())
+    match schedule.missing(work.has_parts, work.has_small) {
+        Some(what) => Err(TensorError::Schedule { operation: OPERATION, what }.into()),
+        // Parts of large tiles that would be empty are left out.
+        None if schedule.tile == LARGE => Ok(Schedule { splits: work.parts(schedule.splits), ..schedule }),
+        None => Ok(schedule),
+    }
 }
 
 /// Fails on a device that has other tensor cores.

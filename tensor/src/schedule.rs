@@ -1,6 +1,7 @@
 //! [`Schedule`]: how a product is divided among the multiprocessors.
 
-use warpsmith_tensor_kernels::matmul::{TILE_M, TILE_N};
+use warpsmith_core::Device;
+use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::one_tile;
 
 /// How a product is divided among the multiprocessors. By default it follows from the sizes, the type and the number of
@@ -67,6 +68,66 @@ pub(crate) struct Work {
 }
 
 impl Schedule {
+    /// The tiles that there are.
+    pub const TILES: [[u32; 2]; 3] = [LARGE, MIDDLE, SMALL];
+
+    /// The default of a product of 16-bit numbers, with an `a` of m x k and `b` of k x n elements, both with k adjacent in memory, and
+    /// a `c` whose rows begin at multiples of 16 bytes.
+    ///
+    /// ```
+    /// use warpsmith_core::Device;
+    /// use warpsmith_tensor::Schedule;
+    ///
+    /// # fn main() -> Result<(), warpsmith_core::Error> {
+    /// let schedule = Schedule::of_product(&Device::emulated(0)?, [4096, 4096, 4096]);
+    /// assert!(Schedule::TILES.contains(&schedule.tile) && schedule.exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn of_product(device: &Device, [m, n, k]: [usize; 3]) -> Self {
+        Self::of(Work {
+            m: m as u32,
+            n: n as u32,
+            stages: k.div_ceil(ROW_BYTES as usize / 2) as u32,
+            batches: 1,
+            multiprocessors: device.properties().multiprocessors,
+            has_large: true,
+            has_parts: true,
+            has_small: true,
+        })
+    }
+
+    /// Whether there are kernels for it, for 16-bit numbers with an `a` by rows.
+    pub fn exists(&self) -> bool {
+        self.missing(true, true).is_none()
+    }
+
+    /// Which part of it there is not, and what there is.
+    pub(crate) fn missing(&self, has_parts: bool, has_small: bool) -> Option<String> {
+        let Self { tile, cluster, splits } = *self;
+        let is_small = tile == MIDDLE || tile == SMALL;
+        Some(if tile != LARGE && !is_small {
+            format!(
+                "tiles of {} x {}: there are those of 128 x 256, 128 x 128 and 64 x 128",
+                tile[0], tile[1]
+            )
+        } else if is_small && !has_small {
+            format!("tiles of {} x {} need 16-bit numbers and an a by rows", tile[0], tile[1])
+        } else if cluster != 1 && cluster != CLUSTER {
+            format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
+        } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_BLOCKS) {
+            format!(
+                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
+            )
+        } else if splits == 0 || splits > MOST_SPLITS {
+            format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
+        } else if !is_small && splits > 1 && (cluster > 1 || !has_parts) {
+            "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
+        } else {
+            return None;
+        })
+    }
+
     /// The default: the one that costs least.
     pub(crate) fn of(work: Work) -> Self {
         let large = [CLUSTER, 1].map(|cluster| Self { tile: LARGE, cluster, splits: 1 });

@@ -1,0 +1,150 @@
+//! Matrix products as benchmarks, whose configurations are the schedules that there are: the default follows from the sizes alone, and
+//! a program takes another by [`matmul_with`](crate::tensor::matmul_with).
+//!
+//! A size of n elements is the largest square matrix `b` in it, with sides that are multiples of 8; `a` has as many rows, or those
+//! that the name says.
+
+use gpu_spec::KernelSpec;
+use half::{bf16, f16};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
+use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
+use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::error::{Error, Result};
+use warpsmith_tuner::space::Space;
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Tolerance;
+
+use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
+
+/// The order of sums, and one rounding.
+const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
+
+/// A product of 16-bit numbers by the transpose of rows, with so many rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Product {
+    name: &'static str,
+    summary: &'static str,
+    /// As many as `b` has for `None`.
+    rows: Option<u64>,
+}
+
+/// The products that can be measured.
+pub const PRODUCTS: &[Product] = &[
+    Product { name: "matmul", summary: "products of square matrices", rows: None },
+    Product { name: "matmul_64", summary: "products of 64 rows and a square matrix", rows: Some(64) },
+    Product { name: "matmul_256", summary: "products of 256 rows and a square matrix", rows: Some(256) },
+];
+
+impl Product {
+    /// m, and the side of `b`.
+    fn sides(&self, n: u64) -> [u64; 2] {
+        let side = (n.isqrt() / 8 * 8).max(8);
+        [self.rows.unwrap_or(side), side]
+    }
+}
+
+impl Benchmark for Product {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn summary(&self) -> &str {
+        self.summary
+    }
+
+    fn image(&self) -> &'static GpuImage {
+        &tensor::IMAGE
+    }
+
+    fn dtypes(&self) -> Vec<&'static str> {
+        vec!["bf16", "f16"]
+    }
+
+    fn space(&self, _: &str, _: &Device) -> Space {
+        let names = Schedule::TILES.map(|[rows, columns]| format!("{rows}x{columns}"));
+        Space::new()
+            .axis("tile", names.each_ref().map(String::as_str))
+            .axis("tiles", [1, 2])
+            .axis("splits", 1..=64)
+            .restrict("the schedules that there are", |configuration| {
+                schedule(configuration).is_ok_and(|schedule| schedule.exists())
+            })
+    }
+
+    fn default_configuration(&self, _: &str, n: u64, device: &Device) -> Configuration {
+        let [m, side] = self.sides(n).map(|side| side as usize);
+        let Schedule { tile: [rows, columns], cluster, splits } =
+            Schedule::of_product(device, [m, side, side]);
+        let tile = format!("{rows}x{columns}");
+        Configuration::default().with("tile", tile.as_str()).with("tiles", cluster).with("splits", splits)
+    }
+
+    fn work(&self, _: &str, n: u64) -> Work {
+        let [m, side] = self.sides(n);
+        let bytes = (2 * m * side + side * side).saturating_mul(2);
+        Work { bytes, flops: (2 * m * side).saturating_mul(side), footprint: bytes, spare: 2 * m * side }
+    }
+
+    fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
+        // No launch looks for a schedule.
+        None
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+        match setup.dtype {
+            "bf16" => self.case::<bf16>(setup),
+            "f16" => self.case::<f16>(setup),
+            _ => Err(Error::UnknownDtype {
+                dtype: setup.dtype.to_owned(),
+                kernel: self.name().to_owned(),
+                known: self.dtypes().into_iter().map(str::to_owned).collect(),
+            }),
+        }
+    }
+}
+
+fn schedule(configuration: &Configuration) -> Result<Schedule> {
+    let text = configuration.get("tile").map(ToString::to_string).unwrap_or_default();
+    let tile = Schedule::TILES.into_iter().find(|[rows, columns]| format!("{rows}x{columns}") == text);
+    let unknown = || Error::Axis {
+        axis: "tile".to_owned(),
+        text: text.clone(),
+        reason: "there are 128x256, 128x128 and 64x128".to_owned(),
+    };
+    let (cluster, splits) = (configuration.number("tiles")?, configuration.number("splits")?);
+    Ok(Schedule { tile: tile.ok_or_else(unknown)?, cluster, splits })
+}
+
+impl Product {
+    fn case<T>(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>
+    where
+        T: Element + tensor::Element<Sum = f32, Output = T>,
+    {
+        let [m, side] = self.sides(setup.n as u64).map(|side| side as usize);
+        // Rows are multiples of one by powers of two: so the product needs no product on the host.
+        let factor = |row: usize| f64::from([1.0f32, -1.0, 0.5, 2.0, -0.5, -2.0, 0.25][row % 7]);
+        let of = |seed: u64, rows: usize| -> (Vec<f64>, Vec<T>) {
+            let row: Vec<T> = generate(Values::Spread, seed, side);
+            let row: Vec<f64> = row.into_iter().map(Element::to_f64).collect();
+            let all = (0..rows).flat_map(|i| row.iter().map(move |x| T::from_f64(factor(i) * x))).collect();
+            (row, all)
+        };
+        let ((a_row, a), (b_row, b)) = (of(setup.seed, m), of(setup.seed + 1, side));
+        let sum: f64 = a_row.iter().zip(&b_row).map(|(x, y)| x * y).sum();
+        let expected = (0..m).flat_map(|i| (0..side).map(move |j| factor(i) * factor(j) * sum)).collect();
+        let parts = Parts {
+            inputs: vec![a, b],
+            initial: vec![T::poison(); m * side],
+            choose: Box::new(|configuration: &Configuration| Ok(schedule(configuration)?)),
+            launch: Box::new(move |stream: &Stream, schedule: &Schedule, inputs: &[DeviceBuffer<T>], c| {
+                let (a, b) = (inputs[0].as_2d(side, m)?, inputs[1].as_2d(side, side)?);
+                let (epilogue, b) = (Epilogue::default(), Matrix::from(b).transposed());
+                Ok(matmul_with(stream, *schedule, &epilogue, a, b, c.as_2d_mut(side, m)?)?)
+            }),
+            expected: Expected::All(expected),
+            tolerance: SUMS,
+        };
+        Ok(Box::new(Arrays::new(setup.stream, setup.copies, parts)?))
+    }
+}
