@@ -9,7 +9,7 @@
 
 use gpu_std::look_back::LookBack;
 use gpu_std::prelude::*;
-use gpu_std::scan::{tile_len, tiles};
+use gpu_std::scan::{Tiling, tile_len};
 use gpu_std::vectorized::{each, opaque};
 
 use crate::access::access;
@@ -83,8 +83,9 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
     // Those of a tile that is written, and of the next one.
     let stages: *mut T = shared_array![u128; 2 * (STAGE_BYTES / 16)].cast();
-    let head = (x.addr() % (N * size_of::<T>()) / size_of::<T>()) as u32;
-    let tiles = tiles(len, head as usize, tile_len as usize);
+    let head = x.addr() % (N * size_of::<T>()) / size_of::<T>();
+    let tiling = Tiling { len, head, tile_len };
+    let tiles = tiling.tiles();
     // SAFETY: by this function's contract.
     let mut queue = unsafe { queue(workspace, tiles) };
     // SAFETY: as above.
@@ -92,16 +93,6 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
     let of_thread = (own / 32 * ITEMS as u32 * 32 + lane) * N as u32;
     let row_len = 32 * N;
-    // Places are counted from `head` elements before the first. Those of a tile that are of the array, from its begin:
-    let bounds = |tile: u32| {
-        let start = tile as usize * tile_len as usize;
-        let left = head as usize + len - start;
-        (if tile == 0 { head } else { 0 }, if left < tile_len as usize { left as u32 } else { tile_len })
-    };
-
-    // Where a tile begins, which may be before the array.
-    let first_place = |tile: u32| (tile as usize * tile_len as usize).wrapping_sub(head as usize);
-
     let keeps_others = !targets.rejected.is_null();
     // A tile that is staged, and not written.
     let mut waiting: Option<Staged<ITEMS>> = None;
@@ -109,10 +100,10 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
     loop {
         // There is no memory for 2^32 tiles.
         let next = queue.next().map(|tile| tile as u32);
-        let (low, high) = bounds(next.unwrap_or(0));
-        let is_whole = (low, high) == (0, tile_len);
+        let (low, high) = tiling.bounds(next.unwrap_or(0));
+        let is_whole = tiling.is_whole((low, high));
         // The thread's first element of the tile; that of the first tile may be before the array.
-        let start = first_place(next.unwrap_or(0)).wrapping_add(of_thread as usize);
+        let start = tiling.first(next.unwrap_or(0)).wrapping_add(of_thread as usize);
         // SAFETY: the array has an element.
         let mut rows = [[unsafe { x.read() }; N]; ITEMS];
         if next.is_some() && is_whole {
@@ -198,8 +189,8 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
         }
 
         if let Some(Staged { tile, count, rows, stage }) = waiting {
-            let (low, high) = bounds(tile);
-            let first = first_place(tile).wrapping_add(low as usize);
+            let (low, high) = tiling.bounds(tile);
+            let first = tiling.first(tile).wrapping_add(low as usize);
             let stage = stages.wrapping_byte_add(stage);
             // Barriers since they were staged let all threads read them.
             let prefix = look_back.published_prefix_of_block(tile as usize, u64::from(count), |a, b| a + b);
@@ -236,7 +227,7 @@ unsafe fn compact<T: Copy, const ITEMS: usize, const N: usize>(
             }
             if !targets.places.is_null() {
                 each::<ITEMS>(|row| {
-                    let place = first_place(tile).wrapping_add(of_thread as usize + row * row_len);
+                    let place = tiling.first(tile).wrapping_add(of_thread as usize + row * row_len);
                     let mut rank = before + (rows[row] >> 16) as usize;
                     each::<N>(|i| {
                         if rows[row] >> i & 1 == 1 {

@@ -104,6 +104,49 @@ pub const fn tiles(len: usize, head: usize, tile_len: usize) -> usize {
     if len == 0 { 0 } else { (head + len).div_ceil(tile_len) }
 }
 
+/// How an array is cut into tiles that begin where vectors do: places are counted from `head` elements before the first, as many as
+/// the address of that has beyond a multiple of a vector's size.
+#[derive(Debug, Clone, Copy)]
+pub struct Tiling {
+    /// Elements.
+    pub len: usize,
+    /// Places before the first.
+    pub head: usize,
+    /// Places of a tile: see [`tile_len`].
+    pub tile_len: u32,
+}
+
+impl Tiling {
+    /// How many there are.
+    #[inline(always)]
+    pub const fn tiles(&self) -> usize {
+        tiles(self.len, self.head, self.tile_len as usize)
+    }
+
+    /// The places of a tile that have elements, from the tile's begin: the first, and the one behind the last.
+    #[inline(always)]
+    pub const fn bounds(&self, tile: u32) -> (u32, u32) {
+        let (head, tile_len) = (self.head, self.tile_len);
+        let left = head + self.len - tile as usize * tile_len as usize;
+        (
+            if tile == 0 { head as u32 } else { 0 },
+            if left < tile_len as usize { left as u32 } else { tile_len },
+        )
+    }
+
+    /// Whether all places of a tile with these bounds have elements.
+    #[inline(always)]
+    pub const fn is_whole(&self, bounds: (u32, u32)) -> bool {
+        bounds.0 == 0 && bounds.1 == self.tile_len
+    }
+
+    /// The element at the begin of a tile; that of the first tile wraps to before the array.
+    #[inline(always)]
+    pub const fn first(&self, tile: u32) -> usize {
+        (tile as usize * self.tile_len as usize).wrapping_sub(self.head)
+    }
+}
+
 /// Tiles of a scan of `len` elements of `bytes` at any alignment, by accesses of `vector` bytes.
 pub const fn most_tiles(len: usize, bytes: usize, threads: usize, items: usize, vector: usize) -> usize {
     let lanes = crate::vectorized::lanes_of(bytes, vector);
@@ -240,23 +283,17 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
     check(threads as usize <= MOST_THREADS, "a scan takes blocks of up to 256 threads");
     // SAFETY: by this function's contract.
     let look_back = unsafe { LookBack::<O::Value>::new(queue) };
-    let (len, head) = (arrays.len(), arrays.head() as u32);
     let (own, lane) = (thread::linear_in_block(), warp::lane_id());
     let tile_len = tile_len(threads as usize, ITEMS, N) as u32;
+    let tiling = Tiling { len: arrays.len(), head: arrays.head(), tile_len };
     let of_thread = (own / WARP_SIZE * ITEMS as u32 * WARP_SIZE + lane) * N as u32;
     let row_len = WARP_SIZE as usize * N;
 
-    // Places are counted from `head` elements before the first. Those of a tile that are of the array, from its begin:
-    let bounds = |tile: u32| {
-        let left = head as usize + len - tile as usize * tile_len as usize;
-        (if tile == 0 { head } else { 0 }, if left < tile_len as usize { left as u32 } else { tile_len })
-    };
-    let is_whole = |bounds: (u32, u32)| bounds == (0, tile_len);
     let read = |bounds: (u32, u32), first: usize| {
         let mut rows = [[O::absent(); N]; ITEMS];
         each::<ITEMS>(|row| {
             let in_row = row * row_len;
-            if is_whole(bounds) {
+            if tiling.is_whole(bounds) {
                 // SAFETY: the whole tile lies within the array; the thread's place and rows are multiples of `N`.
                 rows[row] = unsafe { arrays.load_vector(first + in_row) };
             } else {
@@ -272,8 +309,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         rows
     };
     // The thread's first element of a tile; that of the first may be before the array.
-    let first =
-        |tile: u32| (tile as usize * tile_len as usize + of_thread as usize).wrapping_sub(head as usize);
+    let first = |tile: u32| tiling.first(tile).wrapping_add(of_thread as usize);
 
     // Where a thread keeps a row of its elements, so that they take no registers while the block waits for others, and are not read
     // from memory twice: of the tile that waits, and of the next one.
@@ -294,7 +330,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
         let next = queue.next().map(|tile| tile as u32);
         let mut rows = [[O::absent(); N]; ITEMS];
         if let Some(tile) = next {
-            rows = read(bounds(tile), first(tile));
+            rows = read(tiling.bounds(tile), first(tile));
         }
         if own < WARP_SIZE
             && let Some(waiting) = &waiting
@@ -323,7 +359,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
             if let Some(prefix) = prefix {
                 before = O::combine(before, prefix);
             }
-            let (bounds, first) = (bounds(tile), opaque(first(tile)));
+            let (bounds, first) = (tiling.bounds(tile), opaque(first(tile)));
             let mut rows = [[O::absent(); N]; ITEMS];
             if const { is_kept::<O, ITEMS, N>() } {
                 each::<ITEMS>(|row| {
@@ -348,7 +384,7 @@ pub unsafe fn scan<O: Operation, const ITEMS: usize, const N: usize>(
                     }
                 });
                 let in_row = row * row_len;
-                if is_whole(bounds) {
+                if tiling.is_whole(bounds) {
                     // SAFETY: as for the loads; the tile is the block's alone.
                     unsafe { arrays.store_vector(first + in_row, values) };
                 } else {

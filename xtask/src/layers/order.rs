@@ -102,7 +102,22 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "tensor",
-        &["error", "heads", "matrix", "epilogue", "schedule", "few_rows", "simt", "matmul", "attention"],
+        &[
+            "error",
+            "heads",
+            "matrix",
+            "epilogue",
+            "schedule",
+            "few_rows",
+            "simt",
+            "matmul",
+            "one_tile",
+            "grouped",
+            "scaled",
+            "tf32x3",
+            "attention",
+            "attention_backward",
+        ],
     ),
     (
         "runtime/libraries",
