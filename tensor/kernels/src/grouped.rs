@@ -72,13 +72,10 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
         return;
     };
     let (first_row, rows) = group.q;
-    let bias = match bias {
-        // SAFETY: each group has n elements.
-        Some(bias) => Some(unsafe {
-            core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
-        }),
-        None => None,
-    };
+    // SAFETY: each group has n elements.
+    let bias = bias.map(|bias| unsafe {
+        core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
+    });
     let place = Place {
         row: first_row + group.row,
         column: column * TILE_N,

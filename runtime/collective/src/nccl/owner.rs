@@ -25,15 +25,6 @@ enum End {
     Finished,
 }
 
-/// Says that the owner has ended, however it has.
-struct Ended<'r>(&'r Rank);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.ending.set(Ending::Ended);
-    }
-}
-
 /// Runs until the communicator has ended.
 pub(super) fn run(rank: &Rank, finish_time: Duration) {
     match watch(rank) {

@@ -14,15 +14,6 @@ const LEFT_TIME: Duration = Duration::from_millis(500);
 /// How long kernels may take to end after they were aborted.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Says that the thread has ended, however it has.
-struct Ended<'r>(&'r Rank);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.ending.set(Ending::Ended);
-    }
-}
-
 /// Runs until the communicator has ended.
 pub(super) fn run(rank: &Rank) {
     if let Err(failure) = watch(rank) {
