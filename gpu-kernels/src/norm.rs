@@ -203,7 +203,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
     let ahead = |next: Ahead| {
         if in_vectors != 0 {
             // SAFETY: the view has the row; the rest is the caller's promise.
-            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width()) };
+            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS)) };
         }
     };
     Team::for_rows(team, x.height(), ahead, |row, team| {
@@ -352,8 +352,8 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
         if in_vectors != 0 {
             // SAFETY: the views have the row; the rest is the caller's promise.
             unsafe {
-                next.fetch(x.as_ptr(), x.pitch(), x.width());
-                next.fetch(dy.as_ptr(), dy.pitch(), x.width());
+                next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS));
+                next.fetch(dy.as_ptr(), dy.pitch(), x.width(), held_vectors::<T>(ITEMS));
             }
         }
     };

@@ -134,7 +134,7 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     let ahead = |next: Ahead| {
         if in_vectors != 0 {
             // SAFETY: the view has the row; the rest is the caller's promise.
-            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width()) };
+            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS)) };
         }
     };
     Team::for_rows(team, x.height(), ahead, |row, team| {
@@ -229,8 +229,8 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
         if in_vectors != 0 {
             // SAFETY: the views have the row; the rest is the caller's promise.
             unsafe {
-                next.fetch(y.as_ptr(), y.pitch(), y.width());
-                next.fetch(dy.as_ptr(), dy.pitch(), y.width());
+                next.fetch(y.as_ptr(), y.pitch(), y.width(), held_vectors::<T>(ITEMS));
+                next.fetch(dy.as_ptr(), dy.pitch(), y.width(), held_vectors::<T>(ITEMS));
             }
         }
     };

@@ -122,7 +122,7 @@ impl Team {
         let step = self.step() as u32;
         if self.thread == 0 && self.blocks > 1 && step < height - row {
             let part = self.rank as u32 >> self.block.trailing_zeros();
-            ahead(Ahead { row: row + step, part, parts: self.blocks });
+            ahead(Ahead { row: row + step, part, parts: self.blocks, threads: self.block });
         }
     }
 
@@ -237,16 +237,21 @@ pub(crate) struct Ahead {
     row: u32,
     part: u32,
     parts: u32,
+    threads: u32,
 }
 
 impl Ahead {
-    /// Begins to fetch the part of the row, of a view of rows of `len` elements every `pitch`.
+    /// Begins to fetch the part of the row, of a view of rows of `len` elements every `pitch`, if the team's threads hold the row in
+    /// `vectors` of 16 bytes each: a longer row would drive itself out of the cache.
     ///
     /// # Safety
     ///
     /// The view has the row. It begins at a multiple of 16 bytes and has a multiple of 16 bytes.
     #[inline(always)]
-    pub unsafe fn fetch<T>(&self, view: *const T, pitch: usize, len: usize) {
+    pub unsafe fn fetch<T>(&self, view: *const T, pitch: usize, len: usize, vectors: usize) {
+        if len * size_of::<T>() > self.parts as usize * self.threads as usize * vectors * 16 {
+            return;
+        }
         let bytes = (len * size_of::<T>()) as u32;
         // Blocks are a power of two.
         let part = ((bytes / 16 + self.parts - 1) >> self.parts.trailing_zeros()) * 16;

@@ -173,6 +173,11 @@ pub(crate) fn check_scale(operation: &'static str, options: &Attention<'_>, dim:
     Err(TensorError::Scale { operation, scale: scale.to_string() }.into())
 }
 
+/// What scores are multiplied by before their powers of two are taken: never so small that a score of -inf times it is NaN.
+pub(crate) fn factor(scale: f32) -> f32 {
+    (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX)
+}
+
 /// Fails for heads that do not fit each other.
 pub(crate) fn check_sizes(
     operation: &'static str,
@@ -307,8 +312,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             sequences,
             group: group as u32,
             is_causal: options.is_causal.into(),
-            // Never so small that a score of -inf times it is NaN.
-            scale: (scale * std::f32::consts::LOG2_E).clamp(f32::MIN_POSITIVE, f32::MAX),
+            scale: factor(scale),
             rows_first: rows_first.sum(),
             out: strides(&out.extents),
         };

@@ -11,7 +11,8 @@ use warpsmith_tensor_kernels::sequences::{HeadStrides, Sequences};
 
 use crate::IMAGE;
 use crate::attention::{
-    Attention, HeadElement, MOST_TILES, band, check_alignment, check_scale, check_sizes, layout, strides,
+    Attention, HeadElement, MOST_TILES, band, check_alignment, check_scale, check_sizes, factor, layout,
+    strides,
 };
 use crate::error::TensorError;
 use crate::heads::{Extents, Heads, HeadsMut};
@@ -70,7 +71,8 @@ elements!(bf16, f16);
 
 /// The gradients of `q`, `k` and `v` of an [`attention()`](crate::attention()) with the same options, of the gradient `dout` of `out`. A
 /// row has 64 or 128 elements. The gradients of a head of k and v are the sums of those by all heads of q that read it. Rows that attend to
-/// nothing have a gradient of zero, as those of k that no row attends to. Rows that belong to no sequence keep what they hold.
+/// nothing have a gradient of zero, as those of k that no row attends to. Rows that belong to no sequence keep what they hold. NaN of a
+/// row of a sequence may reach the gradients of rows of the same sequence that are masked from it, as 0 * NaN.
 ///
 /// Weights are computed again; they, and their gradients, are rounded to the type of the heads before they are multiplied; sums are of
 /// `f32`, and their order depends on the sizes alone.
@@ -169,6 +171,8 @@ fn check_gradients<T: DeviceCopy>(
             "{name} is {planes} sequences of {heads} heads of {rows} rows of {dim}, and {of} {of_planes} of {of_heads} of {of_rows} of {of_dim}: \
              they have the same sides"
         )
+    } else if attended.q.extents.heads == 0 && attended.k.extents.heads > 0 {
+        "q has no heads, of which those of k would have a gradient".to_owned()
     } else if dim != 64 && dim != 128 {
         format!("a row has {dim} elements: the backward pass has kernels for 64 and 128")
     } else {
@@ -307,6 +311,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             group: group as u32,
             is_causal: options.is_causal.into(),
             scale,
+            factor: factor(scale),
             rows_first,
             first,
             second,
@@ -323,34 +328,36 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
             tiles => Ok(tiles as u32),
         };
         let device = stream.device();
+        let to = strides(&gradients.q.extents);
+        let of_queries = of(band::<T>(&of_k, group, of_q.heads * count), to, to);
+        // Each block reads the heads of its group.
+        let read = Extents { rows: of_q.rows * group, ..of_q };
+        let to = (strides(&gradients.k.extents), strides(&gradients.v.extents));
+        let of_keys = of(band::<T>(&read, 1, of_k.heads * count), to.0, to.1);
+        let Sequences { q_rows, k_rows, .. } = of_keys.sequences;
+        let turned =
+            Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of_keys.sequences };
+        // All that can be refused, before anything is enqueued.
         let launch = |tiles| Launch::grid_block(tiles, THREADS).shared(shared_bytes(H::DIM));
+        let launches = (launch(tiles(of_queries.sequences)?), launch(tiles(turned)?));
+        let module = device.load(&IMAGE)?;
+        let kernels = (module.kernel::<Q>()?, module.kernel::<K>()?);
+        let (for_queries, for_keys) = (maps()?, maps()?);
         if of_q.rows > 0 {
-            let to = strides(&gradients.q.extents);
-            let of = of(band::<T>(&of_k, group, of_q.heads * count), to, to);
-            let launch = launch(tiles(of.sequences)?);
-            let ([q, k, v, dout], offsets) = (maps()?, offsets());
-            let kernel = device.load(&IMAGE)?.kernel::<Q>()?;
-            let dq = gradients.q.elements;
-            let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of);
+            let ([q, k, v, dout], offsets, dq) = (for_queries, offsets(), gradients.q.elements);
+            let arguments = (q, k, v, dout, sums, delta, dq, offsets.0, offsets.1, of_queries);
             // SAFETY: the maps have the boxes that the kernel requires, of heads of these sizes, which fit; the gradient is
             // borrowed exclusively, aligned, and has the rows of q; sums and `delta` have an element for each, and both offsets
             // are as many.
-            unsafe { kernel.launch_unsafe(stream, launch, arguments)? };
+            unsafe { kernels.0.launch_unsafe(stream, launches.0, arguments)? };
         }
         if of_k.rows > 0 {
-            let (dk, dv): (HeadsMut<'_, T>, HeadsMut<'_, T>) = (gradients.k, gradients.v);
-            let (first, second) = (strides(&dk.extents), strides(&dv.extents));
-            let of = of(band::<T>(&of_q, 1, of_k.heads * count), first, second);
-            let Sequences { q_rows, k_rows, .. } = of.sequences;
-            let turned =
-                Sequences { heads: of_k.heads as u32, q_rows: k_rows, k_rows: q_rows, ..of.sequences };
-            let launch = launch(tiles(turned)?);
-            let ([q, k, v, dout], offsets) = (maps()?, offsets());
-            let kernel = device.load(&IMAGE)?.kernel::<K>()?;
-            let (dk, dv): (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) = (dk.elements, dv.elements);
-            let arguments = (q, k, v, dout, sums, delta, dk, dv, offsets.0, offsets.1, of);
+            let ([q, k, v, dout], offsets) = (for_keys, offsets());
+            let (dk, dv): (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) =
+                (gradients.k.elements, gradients.v.elements);
+            let arguments = (q, k, v, dout, sums, delta, dk, dv, offsets.0, offsets.1, of_keys);
             // SAFETY: as above, of the gradients of k and v.
-            unsafe { kernel.launch_unsafe(stream, launch, arguments)? };
+            unsafe { kernels.1.launch_unsafe(stream, launches.1, arguments)? };
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::error::TensorError;
 pub struct Epilogue<'a, C: DeviceCopy> {
     /// The factor of the product: 1 by default. For 8-bit numbers the product of the scales of `a` and `b`.
     pub scale: f32,
-    /// One element for each column of `c`, added to each row. None by default.
+    /// One element for each column of `c`, added to each row; of products of groups, for each column of each group. None by default.
     pub bias: Option<DeviceSlice<'a, C>>,
     /// Applied last. None by default.
     pub activation: Activation,

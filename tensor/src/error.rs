@@ -17,6 +17,17 @@ pub enum TensorError {
         what: String,
     },
 
+    /// The groups of rows do not fit.
+    #[error(
+        "{operation}: {what}; a is m x k, b a matrix of k x n for each group, c m x n, and the bias has n elements for each group"
+    )]
+    Groups {
+        /// The operation.
+        operation: &'static str,
+        /// Which sides, and what they are.
+        what: String,
+    },
+
     /// The heads of attention do not fit.
     #[error("{operation}: {what}")]
     Heads {

@@ -34,7 +34,7 @@ pub trait GroupedElement: DeviceCopy {
 /// n elements for each group. `c` begins anywhere. Sums are of `f32`, and rounded once.
 ///
 /// # Errors
-/// [`TensorError::Shape`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] for an `a` or `b`
+/// [`TensorError::Groups`], also if k is 0; [`TensorError::Layout`] for a transposed `a`; [`TensorError::Alignment`] for an `a` or `b`
 /// whose address, pitch or plane is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than
 /// 9.0; whatever the runtime reports.
 ///
@@ -68,7 +68,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
 ) -> Result<()> {
     let (a, b, c) = (a.into(), b.into(), c.into());
     let (m, n, k, count) = (c.rows(), c.columns(), a.columns(), b.planes());
-    let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());
+    let shape = |what| Err(TensorError::Groups { operation: OPERATION, what }.into());
     if a.planes() != 1 || c.planes() != 1 {
         return shape(format!(
             "a is {} matrices and c {}: each is one, of all groups",

@@ -11,12 +11,12 @@ use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
-use warpsmith_tensor_kernels::one_tile::{self, Rows, matmul_one_tile};
+use warpsmith_tensor_kernels::one_tile::{self, RowStrides, matmul_one_tile};
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
-use crate::schedule::{CLUSTER, LARGE, MOST_SPLITS, SMALL, Schedule, Work};
+use crate::schedule::{CLUSTER, LARGE, MIDDLE, MOST_SPLITS, SMALL, Schedule, Work, multiprocessors};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
@@ -47,7 +47,8 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
 }
 
 /// `c = a * b`, with `a` of m x k, `b` of k x n and `c` of m x n elements, for each matrix of a batch, in sums that are rounded
-/// once. A single `a` or `b` is multiplied by all of a batch. The order of the sums depends on the sizes alone. With k = 0,
+/// once. A single `a` or `b` is multiplied by all of a batch. The order of the sums depends on the sizes, the device, and whether `c` begins
+/// at a multiple of 16 bytes. With k = 0,
 /// `c` becomes zero.
 ///
 /// # Errors
@@ -141,10 +142,14 @@ fn run<T: Element>(
         n: n as u32,
         stages: k.div_ceil(tile_k) as u32,
         batches: batches as u32,
-        multiprocessors: stream.device().properties().multiprocessors,
-        has_large: has_large.is_ok(),
+        multiprocessors: multiprocessors(stream.device()),
+        tiles: match (has_large.is_ok(), has_small) {
+            (true, true) => &Schedule::TILES,
+            (true, false) => &[LARGE],
+            (false, _) => &[MIDDLE, SMALL],
+        },
         has_parts: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
-        has_small,
+        slower: 1.0,
     };
     let schedule = match schedule {
         Some(schedule) => check_schedule(schedule, &work)?,
@@ -152,6 +157,8 @@ fn run<T: Element>(
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
     match (T::BY_SMALL_TILES, T::BY_PARTS) {
+        // There are no maps of matrices without columns.
+        (_, Some(by_parts)) if k == 0 => by_parts(product),
         (Some(by_small_tiles), _) if schedule.tile != LARGE => by_small_tiles(product),
         (_, Some(by_parts)) if schedule.splits > 1 => by_parts(product),
         _ => T::launch(product),
@@ -166,7 +173,7 @@ fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
 }
 
 fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
-    match schedule.missing(work.has_parts, work.has_small) {
+    match schedule.missing(work.tiles, work.has_parts) {
         Some(what) => Err(TensorError::Schedule { operation: OPERATION, what }.into()),
         // Parts of large tiles that would be empty are left out.
         None if schedule.tile == LARGE => Ok(Schedule { splits: work.parts(schedule.splits), ..schedule }),
@@ -302,7 +309,7 @@ type Small<T, C> = (
     param::SliceMut<C>,
     param::Optional<param::Slice<C>>,
     param::Value<Sizes>,
-    param::Value<Rows>,
+    param::Value<RowStrides>,
     param::Value<u32>,
     param::Value<Finish>,
 );
@@ -338,7 +345,7 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let Schedule { tile: [height, width], cluster, splits } = schedule;
         let inputs = Inputs { stream, a, b, work, schedule };
         let (a, b) = (a_map(a, height)?, b_map(b, width / cluster)?);
-        let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+        let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
         let of_rows = height as usize;
         let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(of_rows))
             .shared(one_tile::shared_bytes(of_rows, one_tile::STAGES, 1))
@@ -350,7 +357,7 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
-    /// The sums of parts of K, and then their sum.
+    /// The sums of parts of K, of which there are none without columns of `a`, and then their sum.
     fn by_parts<K, F>(self) -> Result<()>
     where
         K: Kernel<Params = Plain<T, f32>>,
@@ -360,24 +367,31 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let (m, n) = (work.m as usize, work.n as usize);
         let pitch = n.next_multiple_of(4);
-        let planes = (work.batches * schedule.splits) as usize;
+        let splits = if a.columns() == 0 { 0 } else { schedule.splits };
+        let threads = u64::from(work.batches) * m as u64 * (pitch / 4) as u64;
+        let Ok(threads) = u32::try_from(threads) else {
+            let what = format!("k is 0, and c has {} elements, more than 2^34", 4 * threads);
+            return Err(TensorError::Shape { operation: OPERATION, what }.into());
+        };
+        let planes = (work.batches * splits) as usize;
         let stored = Stored { width: n, height: m, planes, pitch, plane: m * pitch };
         let mut parts = DeviceBuffer::<f32>::uninit(stream, planes * m * pitch)?;
-        let inputs = Inputs { stream, a, b, work, schedule };
-        let to = MatrixMut { elements: parts.as_mut_slice(), stored };
-        // SAFETY: the instance is that of the layouts, for clusters of one block; there is a plane for each part.
-        unsafe { inputs.launch::<K, _, _>(to, |[a, b], c, sizes| (a, b, c, sizes))? };
+        if splits > 0 {
+            let inputs = Inputs { stream, a, b, work, schedule };
+            let to = MatrixMut { elements: parts.as_mut_slice(), stored };
+            // SAFETY: the instance is that of the layouts, for clusters of one block; there is a plane for each part.
+            unsafe { inputs.launch::<K, _, _>(to, |[a, b], c, sizes| (a, b, c, sizes))? };
+        }
 
         let of = Parts {
             m: work.m,
             n: work.n,
-            splits: schedule.splits,
+            splits,
             batches: work.batches,
             pitch: pitch as u32,
             c_pitch: c.stored.pitch as u64,
             c_plane: c.stored.plane as u64,
         };
-        let threads = work.batches * work.m * (of.pitch / 4);
         let most = work.multiprocessors.max(1) * 8;
         let launch = Launch::grid_block(threads.div_ceil(FINISH_THREADS).min(most), FINISH_THREADS);
         let kernel = stream.device().load(&IMAGE)?.kernel::<F>()?;
@@ -439,12 +453,12 @@ impl<'a, T: Element> Inputs<'a, T> {
     /// Tiles of all products and parts, each of a cluster.
     fn tiles(&self) -> Result<u32> {
         let Schedule { tile: [height, width], cluster, splits } = self.schedule;
-        let (height, Work { m, n, batches, .. }) = (height * cluster, self.work);
+        let Work { m, n, batches, .. } = self.work;
         let planes = u64::from(batches) * u64::from(splits);
-        match u64::from(m.div_ceil(height)) * u64::from(n.div_ceil(width)) * planes {
+        match u64::from(m.div_ceil(height * cluster)) * u64::from(n.div_ceil(width)) * planes {
             tiles if tiles <= MOST_TILES => Ok(tiles as u32),
             tiles => {
-                let what = format!("c has {tiles} tiles of {height} x {width}, more than {MOST_TILES}");
+                let what = format!("c has {tiles} tiles and parts of tiles, more than {MOST_TILES}");
                 Err(TensorError::Shape { operation: OPERATION, what }.into())
             }
         }
@@ -452,7 +466,7 @@ impl<'a, T: Element> Inputs<'a, T> {
 }
 
 /// Most tiles of a product, so that their numbers do not overflow, and a grid may have two blocks for each.
-const MOST_TILES: u64 = 1 << 30;
+const MOST_TILES: u64 = (1 << 30) - 1;
 
 /// The map of an `a` for tiles of so many rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {

@@ -4,8 +4,8 @@ use gpu_std::tensor::F8E4M3;
 use half::bf16;
 use warpsmith_core::{DeviceSlice, Result, Stream};
 use warpsmith_tensor_kernels::matmul::ROW_BYTES;
-use warpsmith_tensor_kernels::one_tile::{Rows, STAGES};
-use warpsmith_tensor_kernels::scaled::{BLOCK, ROWS, matmul_scaled as kernel};
+use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides, STAGES};
+use warpsmith_tensor_kernels::scaled::{BLOCK, matmul_scaled as kernel};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -96,11 +96,11 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     }
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
-    let clusters = Clusters::new(OPERATION, stream, ROWS, ROW_BYTES, (&a, &b, &c))?;
+    let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES, 1.0), (&a, &b, &c))?;
     let maps = (a_map(a, ROWS as u32)?, b_map(b, clusters.columns())?);
-    let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
-    let Clusters { sizes, shared_by, .. } = clusters;
+    let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let (bias, finish) = (epilogue.bias, epilogue.finish());
     let arguments = (maps.0, maps.1, scales.a, scales.b, c.elements, bias, sizes, rows, shared_by, finish);
     // SAFETY: the maps have the boxes of the kernel, of matrices of these sizes, which the views check to be below 2^31; the scales

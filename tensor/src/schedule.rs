@@ -21,7 +21,7 @@ pub struct Schedule {
 /// The tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
 /// Those of the kernels of [`one_tile`].
-pub(crate) const MIDDLE: [u32; 2] = [128, one_tile::TILE_N];
+pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::TILE_N];
 pub(crate) const SMALL: [u32; 2] = [64, one_tile::TILE_N];
 
 /// Blocks of a cluster that share tiles.
@@ -59,20 +59,25 @@ pub(crate) struct Work {
     pub stages: u32,
     pub batches: u32,
     pub multiprocessors: u32,
-    /// Whether there are kernels for large tiles, whose rows of C begin at multiples of 16 bytes.
-    pub has_large: bool,
+    /// The tiles that there are kernels for.
+    pub tiles: &'static [[u32; 2]],
     /// Whether there are kernels that sum parts of large tiles.
     pub has_parts: bool,
-    /// Whether there are kernels for smaller tiles.
-    pub has_small: bool,
+    /// How much longer a stage takes than one of a single product.
+    pub slower: f64,
+}
+
+/// Multiprocessors to divide products among. Emulated devices have as many as small products in tests need to have all schedules.
+pub(crate) fn multiprocessors(device: &Device) -> u32 {
+    if device.is_emulated() { 16 } else { device.properties().multiprocessors }
 }
 
 impl Schedule {
     /// The tiles that there are.
     pub const TILES: [[u32; 2]; 3] = [LARGE, MIDDLE, SMALL];
 
-    /// The default of a product of 16-bit numbers, with an `a` of m x k and `b` of k x n elements, both with k adjacent in memory, and
-    /// a `c` whose rows begin at multiples of 16 bytes.
+    /// The default of a product of 16-bit numbers of more than 16 rows, with an `a` of m x k and `b` of k x n elements, both with k
+    /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
     ///
     /// ```
     /// use warpsmith_core::Device;
@@ -90,37 +95,40 @@ impl Schedule {
             n: n as u32,
             stages: k.div_ceil(ROW_BYTES as usize / 2) as u32,
             batches: 1,
-            multiprocessors: device.properties().multiprocessors,
-            has_large: true,
+            multiprocessors: multiprocessors(device),
+            tiles: &Self::TILES,
             has_parts: true,
-            has_small: true,
+            slower: 1.0,
         })
     }
 
     /// Whether there are kernels for it, for 16-bit numbers with an `a` by rows.
     pub fn exists(&self) -> bool {
-        self.missing(true, true).is_none()
+        self.missing(&Self::TILES, true).is_none()
     }
 
     /// Which part of it there is not, and what there is.
-    pub(crate) fn missing(&self, has_parts: bool, has_small: bool) -> Option<String> {
+    pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_parts: bool) -> Option<String> {
         let Self { tile, cluster, splits } = *self;
-        let is_small = tile == MIDDLE || tile == SMALL;
-        Some(if tile != LARGE && !is_small {
-            format!(
-                "tiles of {} x {}: there are those of 128 x 256, 128 x 128 and 64 x 128",
-                tile[0], tile[1]
-            )
-        } else if is_small && !has_small {
-            format!("tiles of {} x {} need 16-bit numbers and an a by rows", tile[0], tile[1])
+        let is_small = tile != LARGE;
+        Some(if !Self::TILES.contains(&tile) {
+            let [rows, columns] = tile;
+            format!("tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128 and 64 x 128")
+        } else if !tiles.contains(&tile) {
+            let needed = if is_small {
+                "16-bit numbers and an a by rows"
+            } else {
+                "a c whose rows begin at multiples of 16 bytes"
+            };
+            format!("tiles of {} x {} need {needed}", tile[0], tile[1])
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-        } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_BLOCKS) {
+        } else if splits == 0 || splits > MOST_SPLITS {
+            format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
+        } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_IN_CLUSTER) {
             format!(
                 "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
             )
-        } else if splits == 0 || splits > MOST_SPLITS {
-            format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
         } else if !is_small && splits > 1 && (cluster > 1 || !has_parts) {
             "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
         } else {
@@ -130,14 +138,15 @@ impl Schedule {
 
     /// The default: the one that costs least.
     pub(crate) fn of(work: Work) -> Self {
-        let large = [CLUSTER, 1].map(|cluster| Self { tile: LARGE, cluster, splits: 1 });
-        let parts = (2..=work.stages.min(MOST_SPLITS)).map(|splits| Self { tile: LARGE, cluster: 1, splits });
-        let small = [MIDDLE, SMALL].into_iter().flat_map(|tile| {
-            [1, 2, 4, one_tile::MOST_BLOCKS].map(|splits| Self { tile, cluster: 1, splits })
+        let parts = if work.has_parts { work.stages.min(MOST_SPLITS) } else { 1 };
+        let of = |tile, cluster, splits| Self { tile, cluster, splits };
+        let all = work.tiles.iter().flat_map(|tile| {
+            let most = if *tile == LARGE { parts } else { one_tile::MOST_IN_CLUSTER };
+            [CLUSTER, 1]
+                .into_iter()
+                .flat_map(move |cluster| (1..=most).map(move |splits| of(*tile, cluster, splits)))
         });
-        let large = large.into_iter().filter(|_| work.has_large);
-        let all = large.chain(parts.filter(|_| work.has_large && work.has_parts));
-        let all = all.chain(small.filter(|_| work.has_small));
+        let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_parts).is_none());
         let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));
         let best = best.unwrap_or(Self { tile: LARGE, cluster: 1, splits: 1 });
         // As many parts as are not empty.
@@ -163,7 +172,8 @@ impl Work {
         let tiles = rows * u64::from(self.n.div_ceil(tile[1])) * u64::from(self.batches);
         let blocks = tiles * u64::from(splits);
         let waves = blocks.div_ceil((self.multiprocessors / cluster).max(1).into());
-        let products = waves as f64 * f64::from(self.split_stages(splits)) * stage_us(tile, cluster);
+        let products =
+            waves as f64 * f64::from(self.split_stages(splits)) * stage_us(tile, cluster) * self.slower;
         let added = match (splits, tile) {
             (1, _) => 0.0,
             (_, LARGE) => {
@@ -181,8 +191,8 @@ mod tests {
     use super::*;
 
     fn work(m: u32, n: u32, stages: u32) -> Work {
-        let (batches, multiprocessors) = (1, 132);
-        Work { m, n, stages, batches, multiprocessors, has_large: true, has_parts: true, has_small: true }
+        let (batches, multiprocessors, tiles) = (1, 132, &Schedule::TILES);
+        Work { m, n, stages, batches, multiprocessors, tiles, has_parts: true, slower: 1.0 }
     }
 
     #[test]
@@ -197,25 +207,25 @@ mod tests {
     #[test]
     fn rows_of_tiles_that_would_be_left_over_are_not_paired() {
         // 33 rows of tiles: 17 pairs would take five waves, and 33 four.
-        let work = Work { has_small: false, ..work(4097, 4096, 64) };
+        let work = Work { tiles: &[LARGE], ..work(4097, 4096, 64) };
         assert_eq!(Schedule::of(work), Schedule { tile: LARGE, cluster: 1, splits: 1 });
     }
 
     #[test]
     fn kernels_that_there_are_not_are_not_chosen() {
         for m in [1, 64, 100, 4096] {
-            let of = |work| Schedule::of(work);
-            assert_eq!(of(Work { has_small: false, ..work(m, 512, 64) }).tile, LARGE);
-            assert_ne!(of(Work { has_large: false, ..work(m, 512, 64) }).tile, LARGE);
-            let plain = of(Work { has_small: false, has_parts: false, ..work(m, 512, 64) });
+            let of = |tiles, has_parts| Schedule::of(Work { tiles, has_parts, ..work(m, 512, 64) });
+            assert_eq!(of(&[LARGE], true).tile, LARGE);
+            assert_eq!(of(&[MIDDLE], true).tile, MIDDLE);
+            let plain = of(&[LARGE], false);
             assert_eq!((plain.tile, plain.splits), (LARGE, 1));
         }
     }
 
     #[test]
-    fn no_part_is_empty() {
+    fn no_part_of_a_large_tile_is_empty() {
         for stages in 1..300 {
-            let work = Work { has_small: false, ..work(64, 256, stages) };
+            let work = Work { tiles: &[LARGE], ..work(64, 256, stages) };
             let splits = Schedule::of(work).splits;
             let before_last = (splits - 1) * work.split_stages(splits);
             assert!(before_last < stages, "{stages} stages in {splits} parts");

@@ -2,12 +2,10 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
-use warpsmith_core::{DeviceBuffer, Launch, Result, Stream};
+use warpsmith_core::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::ROW_BYTES;
-use warpsmith_tensor_kernels::one_tile::Rows;
-use warpsmith_tensor_kernels::tf32x3::{
-    PARTING_THREADS, ROWS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts,
-};
+use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
+use warpsmith_tensor_kernels::tf32x3::{PARTING_THREADS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -23,7 +21,7 @@ const MOST_TILES: u64 = i32::MAX as u64;
 
 /// [`matmul_f32()`], by tensor cores: each number is the sum of two of 11 bits, and three products of these are added. The error is
 /// about that of [`matmul_f32()`], and the bits are not; numbers below 2^-103 lose some of theirs. An infinity in `a` or `b` makes its
-/// row or column NaN. `a` and `b` are divided into parts in memory beside, twice their size. With k = 0 the sums are zero.
+/// row or column infinite or NaN, and so does a product that overflows. `a` and `b` are divided into parts in memory beside, twice their size. With k = 0 the sums are zero.
 ///
 /// # Errors
 /// As [`matmul_f32()`], and [`TensorError::Device`] on a device of another compute capability than 9.0.
@@ -61,12 +59,12 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     if k == 0 {
         return matmul_f32(stream, epilogue, a, b, c);
     }
-    let clusters = Clusters::new(OPERATION, stream, ROWS, ROW_BYTES / 4, (&a, &b, &c))?;
-    let a_parts = Parts::new(stream, a, a.is_transposed)?;
-    let b_parts = Parts::new(stream, b, !b.is_transposed)?;
+    let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES / 4, 3.0), (&a, &b, &c))?;
+    let wholes = (Divided::new(a, a.is_transposed)?, Divided::new(b, !b.is_transposed)?);
+    let (a_parts, b_parts) = (wholes.0.parts(stream)?, wholes.1.parts(stream)?);
     let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), clusters.columns())?);
-    let rows = Rows { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
-    let Clusters { sizes, shared_by, .. } = clusters;
+    let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
+    let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let arguments = (maps.0, maps.1, c.elements, epilogue.bias, sizes, rows, shared_by, epilogue.finish());
     // SAFETY: the maps have the boxes of the kernel, of the parts of matrices of these sizes, which the views check to be below 2^31;
@@ -74,65 +72,66 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     unsafe { kernel.launch_unsafe(stream, clusters.launch(STAGES, 2), arguments) }
 }
 
-/// The parts of a matrix, or of those of a batch: two planes for each, of rows along K.
+/// A matrix, or those of a batch, of which each row along K becomes two.
+struct Divided<'a> {
+    from: DeviceSlice<'a, f32>,
+    whole: Whole,
+    /// Whether the numbers of a row are not adjacent.
+    is_across: bool,
+}
+
+impl<'a> Divided<'a> {
+    fn new(matrix: Matrix<'a, f32>, is_across: bool) -> Result<Self> {
+        let Stored { width, height, planes, pitch, plane } = matrix.stored;
+        let (rows, columns) = if is_across { (width, height) } else { (height, width) };
+        let whole = Whole {
+            rows: rows as u32,
+            columns: columns as u32,
+            planes: planes as u32,
+            from: RowStrides { pitch: pitch as u64, plane: plane as u64 },
+            pitch: columns.next_multiple_of(4) as u32,
+        };
+        if whole.tiles() > MOST_TILES {
+            let what = format!("{planes} matrices of {rows} x {columns} have more than {MOST_TILES} tiles");
+            return Err(TensorError::Shape { operation: OPERATION, what }.into());
+        }
+        Ok(Self { from: matrix.elements, whole, is_across })
+    }
+
+    /// Enqueues the division.
+    fn parts(&self, stream: &Stream) -> Result<Parts> {
+        let Whole { rows, columns, planes, pitch, .. } = self.whole;
+        let [width, height, planes, pitch] = [columns, rows, 2 * planes, pitch].map(|side| side as usize);
+        let stored = Stored { width, height, planes, pitch, plane: height * pitch };
+        let mut parts = DeviceBuffer::uninit(stream, planes * stored.plane)?;
+        if self.is_across {
+            self.divide::<two_parts<MnMajor>>(stream, &mut parts)?;
+        } else {
+            self.divide::<two_parts<KMajor>>(stream, &mut parts)?;
+        }
+        Ok(Parts { parts, stored })
+    }
+
+    fn divide<K>(&self, stream: &Stream, parts: &mut DeviceBuffer<f32>) -> Result<()>
+    where
+        K: Kernel<Params = (param::Slice<f32>, param::SliceMut<f32>, param::Value<Whole>)>,
+    {
+        let most = stream.device().properties().multiprocessors.max(1) * 16;
+        let launch = Launch::grid_block(most.min(self.whole.tiles() as u32), PARTING_THREADS);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        // SAFETY: these are the matrices, and as many elements for their parts.
+        unsafe { kernel.launch_unsafe(stream, launch, (self.from, parts, self.whole)) }
+    }
+}
+
+/// The parts of matrices: two planes for each, of rows along K.
 struct Parts {
     parts: DeviceBuffer<f32>,
     stored: Stored,
 }
 
 impl Parts {
-    /// Divides the rows of a matrix, or the columns of one of whose columns K is; `is_across` if these are not adjacent in memory.
-    fn new(stream: &Stream, matrix: Matrix<'_, f32>, is_across: bool) -> Result<Self> {
-        let Stored { width, height, planes, pitch, plane } = matrix.stored;
-        let (rows, columns) = if is_across { (width, height) } else { (height, width) };
-        let parts_pitch = columns.next_multiple_of(4);
-        let whole = Whole {
-            rows: rows as u32,
-            columns: columns as u32,
-            planes: planes as u32,
-            from: Rows { pitch: pitch as u64, plane: plane as u64 },
-            pitch: parts_pitch as u32,
-        };
-        let tiles = whole.tiles();
-        if tiles > MOST_TILES {
-            let what = format!("{planes} matrices of {rows} x {columns} have more than {MOST_TILES} tiles");
-            return Err(TensorError::Shape { operation: OPERATION, what }.into());
-        }
-        let stored = Stored {
-            width: columns,
-            height: rows,
-            planes: 2 * planes,
-            pitch: parts_pitch,
-            plane: rows * parts_pitch,
-        };
-        let mut parts = DeviceBuffer::uninit(stream, stored.planes * stored.plane)?;
-        let most = stream.device().properties().multiprocessors.max(1) * 16;
-        let launch = Launch::grid_block(most.min(tiles as u32), PARTING_THREADS);
-        let from = matrix.elements;
-        if is_across {
-            Self::divide::<two_parts<MnMajor>>(stream, launch, from, &mut parts, whole)?;
-        } else {
-            Self::divide::<two_parts<KMajor>>(stream, launch, from, &mut parts, whole)?;
-        }
-        Ok(Self { parts, stored })
-    }
-
-    fn divide<K>(
-        stream: &Stream,
-        launch: Launch,
-        from: warpsmith_core::DeviceSlice<'_, f32>,
-        parts: &mut DeviceBuffer<f32>,
-        whole: Whole,
-    ) -> Result<()>
-    where
-        K: Kernel<Params = (param::Slice<f32>, param::SliceMut<f32>, param::Value<Whole>)>,
-    {
-        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        // SAFETY: these are the matrices, and as many elements for their parts.
-        unsafe { kernel.launch_unsafe(stream, launch, (from, parts, whole)) }
-    }
-
-    /// The parts as a matrix of rows along K, or of columns.
+    /// As a matrix of rows along K, or of columns.
     fn matrix(&self, is_transposed: bool) -> Matrix<'_, f32> {
         Matrix { elements: self.parts.as_slice(), stored: self.stored, is_transposed }
     }

@@ -19,7 +19,7 @@ use gpu_std::tensor::{
     TensorMap, barrier, copy, warp_group,
 };
 
-use crate::sequences::{HeadStrides, Sequences};
+use crate::sequences::{HeadStrides, Sequences, coordinates};
 use crate::softmax::{Keys, Rows, mask, scale};
 
 /// Rows of q of a block.
@@ -57,11 +57,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The place of a box in a map.
     #[inline(always)]
     fn coordinates(&self, map: u32, column: u32, row: u32, head: u32, plane: u32) -> [u32; 4] {
-        let (second, third) = if self.rows_first >> map & 1 == 1 { (row, head) } else { (head, row) };
-        [column, second, third, plane]
+        coordinates(self.rows_first, map, column, row, head, plane)
     }
 }
 
@@ -439,36 +437,81 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         totals.map(|total| if total == 0.0 { 0.0 } else { fast::recip(total) }),
     );
 
-    // The rows go out by way of q's tile, which the group has read to the end, so that a warp writes whole sectors.
-    // SAFETY: 128 threads of the block meet, at a barrier for each of the two warp groups. A warp uses its own 16 rows then. The
-    // rows of out are within it and multiples of 16 bytes, and no other block has them.
+    // By way of q's tile, which the group has read to the end.
+    // SAFETY: 128 threads of the block meet, at a barrier for each of the two warp groups. The rows of out are within it and multiples
+    // of 16 bytes, and no other block has them.
     unsafe {
         warp_group::sync(1 + group, warp_group::THREADS);
-        let registers: &[f32] = values.registers().as_ref();
-        let first = shape.out.at(place.plane, place.head, place.q.0);
-        let mut part = 0;
-        while part < parts {
-            let tile = q_tile.rows::<{ TILE_Q as usize }>(part).rows::<64>(group);
+        if group_row < place.q.1 {
+            let at = shape.out.at(place.plane, place.head, place.q.0 + group_row);
+            let (to, rows) = (out.as_mut_ptr().wrapping_add(at as usize), place.q.1 - group_row);
+            write_rows::<T, D, Q_ROWS>(
+                values.registers().as_ref(),
+                q_tile,
+                (group, warp),
+                to,
+                shape.out.row,
+                rows,
+            );
+        }
+    }
+}
+
+/// The rows of part `part` of a tile that a warp group has, of `D / 64` boxes of [`TILE_Q`] rows.
+///
+/// # Safety
+///
+/// The tile has them.
+#[inline(always)]
+pub(crate) unsafe fn own_rows<T: Half, const ROWS: usize>(
+    tile: SharedTile<T, ROWS>,
+    part: u32,
+    group: u32,
+) -> SharedTile<T, 64> {
+    // SAFETY: the caller's promise.
+    unsafe { tile.rows::<64>(part * CONSUMERS + group) }
+}
+
+/// Rounds the rows of a warp group and writes them, by way of a tile that the group alone uses, so that a warp writes whole sectors.
+///
+/// # Safety
+///
+/// All threads of the group call it. Nothing else uses its rows of the tile. `to` begins at a multiple of 16 bytes and has `rows` rows
+/// every `pitch` elements, a multiple of 8, from that of the group's first row on.
+#[inline(always)]
+pub(crate) unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
+    sums: &[f32],
+    tile: SharedTile<T, ROWS>,
+    (group, warp): (u32, u32),
+    to: *mut T,
+    pitch: u64,
+    rows: u32,
+) {
+    let lane = warp::lane_id();
+    let mut part = 0;
+    while part < D as u32 / BOX {
+        // SAFETY: a warp uses its own 16 rows; the rest is the caller's promise.
+        unsafe {
+            let tile = own_rows(tile, part, group);
             let mut i = 0;
             while i < BOX / 16 {
                 let at = (part * 32 + i * 8) as usize;
-                T::store(tile, warp % 4 * 16, i, core::array::from_fn(|j| registers[at + j]));
+                T::store(tile, warp % 4 * 16, i, core::array::from_fn(|j| sums[at + j]));
                 i += 1;
             }
             warp::sync_warp(!0);
             let mut i = 0;
             while i < 4 {
-                let in_tile = warp % 4 * 16 + i * 4 + lane / 8;
-                let row = group_row + in_tile;
-                if row < place.q.1 {
-                    let at = first + u64::from(row) * shape.out.row + u64::from(part * BOX + lane % 8 * 8);
-                    let chunk = tile.load_chunk(in_tile, lane % 8);
-                    out.as_mut_ptr().add(at as usize).cast::<Chunk>().write(Chunk(chunk));
+                let row = warp % 4 * 16 + i * 4 + lane / 8;
+                if row < rows {
+                    let at = u64::from(row) * pitch + u64::from(part * BOX + lane % 8 * 8);
+                    let chunk = tile.load_chunk(row, lane % 8);
+                    to.add(at as usize).cast::<Chunk>().write(Chunk(chunk));
                 }
                 i += 1;
             }
-            part += 1;
         }
+        part += 1;
     }
 }
 

@@ -27,8 +27,8 @@ use gpu_std::tensor::{
 };
 use gpu_std::vectorized::{load, opaque};
 
-use crate::attention::{BOX, Chunk, Head64, Head128, clear, release};
-use crate::sequences::{HeadStrides, Place, Sequences};
+use crate::attention::{BOX, Head64, Head128, clear, own_rows, release, write_rows};
+use crate::sequences::{HeadStrides, Place, Sequences, coordinates};
 use crate::softmax::{Keys, mask, scale};
 use crate::tiles::divide;
 
@@ -64,12 +64,14 @@ pub const fn shared_bytes(dim: u32) -> u32 {
 pub struct Backward {
     /// The sequences, with the rows of q and of k as they are: for both kernels.
     pub sequences: Sequences,
-    /// HeadStrides of q for each head of k and v.
+    /// Heads of q for each head of k and v.
     pub group: u32,
     /// As [`Shape::is_causal`](crate::attention::Shape::is_causal).
     pub is_causal: u32,
     /// The factor of scores: positive.
     pub scale: f32,
+    /// [`Shape::scale`](crate::attention::Shape::scale): the same times log2(e).
+    pub factor: f32,
     /// Which maps have rows before heads: bit 0 for q, 1 for k, 2 for v, 3 for the gradient of out.
     pub rows_first: u32,
     /// Where the gradient of q lies, or of k.
@@ -79,11 +81,9 @@ pub struct Backward {
 }
 
 impl Backward {
-    /// The place of a box in a map.
     #[inline(always)]
     fn coordinates(&self, map: u32, column: u32, row: u32, head: u32, plane: u32) -> [u32; 4] {
-        let (second, third) = if self.rows_first >> map & 1 == 1 { (row, head) } else { (head, row) };
-        [column, second, third, plane]
+        coordinates(self.rows_first, map, column, row, head, plane)
     }
 
     /// Where the sums and `delta` of a row of q lie.
@@ -305,102 +305,26 @@ fn base_of(sum: f32) -> f32 {
     if sum == f32::NEG_INFINITY { 0.0 } else { sum * LOG2_E }
 }
 
-/// Takes part of the tile of which the calling warp's group has the rows, `D / 64` boxes of [`TILE`] rows.
-///
-/// # Safety
-///
-/// The tile has them.
-#[inline(always)]
-unsafe fn own_rows<T: Half, const ROWS: usize>(
-    tile: SharedTile<T, ROWS>,
-    part: u32,
-    group: u32,
-) -> SharedTile<T, 64> {
-    // SAFETY: the caller's promise.
-    unsafe { tile.rows::<64>(part * CONSUMERS + group) }
-}
-
-/// Begins to copy [`STEP`] rows of `D / 64` boxes, by one thread.
+/// Begins to copy a tile of `ROWS / (64 * high)` columns of boxes, each of `high` boxes of [`STEP`] rows, by one thread. `at` is the place of
+/// a box by its first column and row in the tile.
 ///
 /// # Safety
 ///
 /// As for [`TensorMap::load`].
 #[inline(always)]
-unsafe fn load_step<T: Half, const D: usize>(
-    map: &TensorMap<T, 4>,
-    tile: SharedTile<T, D>,
-    at: impl Fn(u32) -> [u32; 4],
-    loaded: Barrier,
-) {
-    let mut part = 0;
-    while part < D as u32 / BOX {
-        // SAFETY: the caller's promise; the tile has these boxes.
-        unsafe { map.load(tile.rows::<{ STEP as usize }>(part), at(BOX * part), loaded) };
-        part += 1;
-    }
-}
-
-/// Begins to copy [`TILE`] rows of `D / 64` boxes, by one thread.
-///
-/// # Safety
-///
-/// As for [`TensorMap::load`].
-#[inline(always)]
-unsafe fn load_tile<T: Half, const ROWS: usize>(
+unsafe fn load_boxes<T: Half, const ROWS: usize>(
     map: &TensorMap<T, 4>,
     tile: SharedTile<T, ROWS>,
+    high: u32,
     at: impl Fn(u32, u32) -> [u32; 4],
     loaded: Barrier,
 ) {
     let mut i = 0;
     while i < ROWS as u32 / STEP {
-        let (part, half) = (i / CONSUMERS, i % CONSUMERS);
+        let (column, row) = divide(i, high);
         // SAFETY: the caller's promise; the tile has these boxes.
-        unsafe { map.load(tile.rows::<{ STEP as usize }>(i), at(BOX * part, STEP * half), loaded) };
+        unsafe { map.load(tile.rows::<{ STEP as usize }>(i), at(BOX * column, STEP * row), loaded) };
         i += 1;
-    }
-}
-
-/// Rounds the rows of a warp group and writes them, by way of a tile that the group alone uses, so that a warp writes whole sectors.
-///
-/// # Safety
-///
-/// All threads of the group call it. Nothing else uses its rows of the tile. `to` begins at a multiple of 16 bytes and has `rows` rows
-/// every `pitch` elements, a multiple of 8, from that of the group's first row on.
-#[inline(always)]
-unsafe fn write_rows<T: Half, const D: usize, const ROWS: usize>(
-    sums: &[f32],
-    tile: SharedTile<T, ROWS>,
-    (group, warp): (u32, u32),
-    to: *mut T,
-    pitch: u64,
-    rows: u32,
-) {
-    let lane = warp::lane_id();
-    let mut part = 0;
-    while part < D as u32 / BOX {
-        // SAFETY: a warp uses its own 16 rows; the rest is the caller's promise.
-        unsafe {
-            let tile = own_rows(tile, part, group);
-            let mut i = 0;
-            while i < BOX / 16 {
-                let at = (part * 32 + i * 8) as usize;
-                T::store(tile, warp % 4 * 16, i, core::array::from_fn(|j| sums[at + j]));
-                i += 1;
-            }
-            warp::sync_warp(!0);
-            let mut i = 0;
-            while i < 4 {
-                let row = warp % 4 * 16 + i * 4 + lane / 8;
-                if row < rows {
-                    let at = u64::from(row) * pitch + u64::from(part * BOX + lane % 8 * 8);
-                    let chunk = tile.load_chunk(row, lane % 8);
-                    to.add(at as usize).cast::<Chunk>().write(Chunk(chunk));
-                }
-                i += 1;
-            }
-        }
-        part += 1;
     }
 }
 
@@ -473,8 +397,8 @@ unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
                     let at = |map| {
                         move |column, down| of.coordinates(map, column, row + down, place.head, place.plane)
                     };
-                    load_tile(maps.q, q_tile, at(0), once);
-                    load_tile(maps.dout, dout_tile, at(3), once);
+                    load_boxes(maps.q, q_tile, CONSUMERS, at(0), once);
+                    load_boxes(maps.dout, dout_tile, CONSUMERS, at(3), once);
                 }
             }
             let mut step = 0;
@@ -490,9 +414,10 @@ unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
                         empty.at(slot).wait(slot.parity() ^ 1);
                         loaded.arrive_expecting(2 * D as u32 * ROW_BYTES);
                         let row = place.k.0 + first;
-                        let at = |map| move |column| of.coordinates(map, column, row, kv_head, place.plane);
-                        load_step(maps.k, k_tile, at(1), loaded);
-                        load_step(maps.v, v_tile, at(2), loaded);
+                        let at =
+                            |map| move |column, _| of.coordinates(map, column, row, kv_head, place.plane);
+                        load_boxes(maps.k, k_tile, 1, at(1), loaded);
+                        load_boxes(maps.v, v_tile, 1, at(2), loaded);
                     }
                 }
                 if is_partial {
@@ -534,7 +459,7 @@ unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
     };
     let bases = [base_of(of_row(sums, row)), base_of(of_row(sums, row + 8))];
     let deltas = [of_row(delta, row), of_row(delta, row + 8)];
-    let factor = of.scale * LOG2_E;
+    let factor = of.factor;
     let mut gradient = Accumulator::<D>::new();
     let mut scores = Accumulator::<64>::new();
     let mut products = Accumulator::<64>::new();
@@ -682,8 +607,8 @@ unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                     let at = |map| {
                         move |column, down| of.coordinates(map, column, row + down, place.head, place.plane)
                     };
-                    load_tile(maps.k, k_tile, at(1), once);
-                    load_tile(maps.v, v_tile, at(2), once);
+                    load_boxes(maps.k, k_tile, CONSUMERS, at(1), once);
+                    load_boxes(maps.v, v_tile, CONSUMERS, at(2), once);
                 }
             }
             let mut partials = 0;
@@ -701,9 +626,10 @@ unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
                         if leads {
                             loaded.arrive_expecting(2 * D as u32 * ROW_BYTES);
                             let row = place.k.0 + first;
-                            let at = |map| move |column| of.coordinates(map, column, row, head, place.plane);
-                            load_step(maps.q, q_tile, at(0), loaded);
-                            load_step(maps.dout, dout_tile, at(3), loaded);
+                            let at =
+                                |map| move |column, _| of.coordinates(map, column, row, head, place.plane);
+                            load_boxes(maps.q, q_tile, 1, at(0), loaded);
+                            load_boxes(maps.dout, dout_tile, 1, at(3), loaded);
                         }
                         // Half of the lanes have the sums, half `delta`: a chunk each, of what one thread of a quad reads together.
                         let (which, chunk) = (lane / 16, lane % 16);
@@ -757,7 +683,7 @@ unsafe fn keys<T: Half, const D: usize, const ROWS: usize>(
     let in_quad = (lane % 4 * 2) as i32;
     let froms = [queries.from(row), queries.from(row + 8)].map(|from| from as i32 - in_quad);
     let end = place.k.1 as i32 - in_quad;
-    let factor = of.scale * LOG2_E;
+    let factor = of.factor;
     let mut of_k = Accumulator::<D>::new();
     let mut of_v = Accumulator::<D>::new();
     let mut is_first = true;

@@ -9,7 +9,7 @@ use gpu_std::tensor::{KMajor, Major, MnMajor, SharedTile, TensorMap};
 
 use crate::epilogue::Finish;
 use crate::matmul::Element;
-use crate::one_tile::{Place, Plain, STAGES, TILE_N, product, resident, threads};
+use crate::one_tile::{Plain, STAGES, TILE_N, TilePlace, product, resident, threads};
 use crate::sequences::Sequences;
 use crate::tiles::divide;
 
@@ -76,7 +76,7 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
     let bias = bias.map(|bias| unsafe {
         core::slice::from_raw_parts(bias.as_ptr().add(group.sequence as usize * n as usize), n as usize)
     });
-    let place = Place {
+    let place = TilePlace {
         row: first_row + group.row,
         column: column * TILE_N,
         a_plane: 0,

@@ -68,7 +68,7 @@ pub struct Sizes {
     pub b_planes: u32,
     /// Parts of the sums of a product, each a plane of C of its own.
     pub splits: u32,
-    /// Stages of a part, so that the last has at least one.
+    /// Stages of a part. The last has fewer, and of the blocks of a cluster some may have none.
     pub split_stages: u32,
 }
 
@@ -346,7 +346,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 running.wait_for_earlier();
                 if stage > tile.stages.0 {
                     // SAFETY: the products of the stage before are done.
-                    unsafe { release::<CLUSTER>(empty.at(last), warp) };
+                    unsafe { release(empty.at(last), warp, CLUSTER, 0) };
                 }
                 last = slot;
                 slot.advance();
@@ -354,7 +354,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
             }
             sums = running.wait();
             // SAFETY: all products are done.
-            unsafe { release::<CLUSTER>(empty.at(last), warp) };
+            unsafe { release(empty.at(last), warp, CLUSTER, 0) };
 
             let row = (tile.row * CLUSTER + rank) * TILE_M + group * GROUP_ROWS;
             let column = tile.column * TILE_N;
@@ -412,19 +412,20 @@ fn meet<const CLUSTER: u32>() {
     if CLUSTER > 1 { cluster::sync() } else { thread::sync_threads() }
 }
 
-/// Gives a stage back to the producers of all blocks of the cluster: one arrival for each warp group and block.
+/// Gives a stage back to those that copy to it, in `shared_by` blocks of the cluster from rank `first` on: one arrival for each warp group
+/// and block.
 ///
 /// # Safety
 ///
 /// The products that read the stage are done, in all threads of the warp group.
 #[inline(always)]
-unsafe fn release<const CLUSTER: u32>(empty: barrier::Barrier, warp: u32) {
+pub(crate) unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
     let lane = warp::lane_id();
-    if warp.is_multiple_of(4) && lane < CLUSTER {
+    if warp.is_multiple_of(4) && lane < shared_by {
         // SAFETY: the caller's promise; a block of the cluster has this rank, and ends after a barrier of the cluster.
         unsafe {
-            if CLUSTER > 1 {
-                empty.arrive_at(lane);
+            if shared_by > 1 {
+                empty.arrive_at(first + lane);
             } else {
                 empty.arrive();
             }

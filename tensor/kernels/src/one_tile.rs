@@ -17,17 +17,19 @@ use gpu_std::tensor::{
 };
 
 use crate::epilogue::Finish;
-use crate::matmul::{BOX, Element, GROUP_ROWS, ROW_BYTES, Sizes};
+use crate::matmul::{BOX, Element, GROUP_ROWS, ROW_BYTES, Sizes, release};
 use crate::tiles::{Tiles, divide};
 
 /// Columns of C of a tile.
 pub const TILE_N: u32 = 128;
+/// Rows of a tile of kernels that have tiles of one size.
+pub const ROWS: usize = 128;
 /// Stages of the ring of numbers of one part.
 pub const STAGES: usize = 4;
 /// Tiles of 32 columns of sums.
 const SUM_TILES: usize = TILE_N as usize / 32;
 /// The most blocks of a cluster.
-pub const MOST_BLOCKS: u32 = 8;
+pub const MOST_IN_CLUSTER: u32 = 8;
 
 /// Threads of a block whose tile has `rows` rows: 64 or 128.
 pub const fn threads(rows: usize) -> u32 {
@@ -46,7 +48,7 @@ pub const fn resident(rows: usize) -> u32 {
 
 /// Where a tile begins, and which stages of K the calling block sums.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct TilePlace {
     /// The first row in the planes of A.
     pub row: u32,
     /// The first column in the planes of B.
@@ -81,10 +83,10 @@ pub struct Plain;
 
 impl Stage for Plain {}
 
-/// Matrices in memory: from one row to the next, and from one plane to the next, in elements.
+/// Where the rows of matrices lie in memory: from one row to the next, and from one plane to the next, in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
-pub struct Rows {
+pub struct RowStrides {
     /// From one row to the next.
     pub pitch: u64,
     /// From one plane to the next.
@@ -113,13 +115,13 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize>(
     mut c: DisjointMut<T>,
     bias: Option<&[T]>,
     sizes: Sizes,
-    rows: Rows,
+    rows: RowStrides,
     shared_by: u32,
     finish: Finish,
 ) where
     T: Element<Sum = f32, Output = T> + Float,
 {
-    let (place, batch) = Place::of_cluster::<T>(&sizes, ROWS as u32, shared_by);
+    let (place, batch) = TilePlace::of_cluster::<T>(&sizes, ROWS as u32, shared_by);
     // SAFETY: the caller's promise.
     unsafe {
         let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
@@ -127,7 +129,7 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize>(
     }
 }
 
-impl Place {
+impl TilePlace {
     /// The tile and the stages of the calling block, where there is a cluster for each `shared_by` tiles of `height` rows; and the
     /// product.
     #[inline(always)]
@@ -160,9 +162,9 @@ impl Place {
 pub(crate) unsafe fn into_rows<C: Float>(
     c: &mut DisjointMut<C>,
     sizes: &Sizes,
-    place: Place,
+    place: TilePlace,
     batch: u32,
-    rows: Rows,
+    rows: RowStrides,
     bias: Option<&[C]>,
     finish: Finish,
 ) -> impl Fn(u32, u32, [f32; 4]) {
@@ -192,7 +194,7 @@ pub(crate) unsafe fn into_rows<C: Float>(
 pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: Stage>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
-    place: Place,
+    place: TilePlace,
     of_stage: S,
     store: impl Fn(u32, u32, [f32; 4]),
 ) where
@@ -200,6 +202,10 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const STAGES: usize, S: St
 {
     const {
         assert!(ROWS == 64 || ROWS == 128, "a tile has 64 or 128 rows");
+        assert!(
+            S::PARTS == 1 || S::PARTS == 2 && S::IS_ALONE,
+            "products of numbers in two parts are added alone"
+        );
         let bytes = STAGES as u32 * S::PARTS * ROW_BYTES * (ROWS as u32 + TILE_N);
         assert!(bytes >= 4 * ROWS as u32 * TILE_N, "the sums of a tile fit into the ring");
     }
@@ -400,25 +406,5 @@ unsafe fn add_all<const ROWS: usize>(
         }
         store(first + row, 4 * lane, sums);
         row += warps;
-    }
-}
-
-/// Gives a stage back to those that copy to it, in `shared_by` blocks from rank `first` on: one arrival for each warp group and block.
-///
-/// # Safety
-///
-/// The products that read the stage are done.
-#[inline(always)]
-unsafe fn release(empty: barrier::Barrier, warp: u32, shared_by: u32, first: u32) {
-    let lane = warp::lane_id();
-    if warp.is_multiple_of(4) && lane < shared_by {
-        // SAFETY: the caller's promise; a block of the cluster has this rank, and ends after a barrier of the cluster.
-        unsafe {
-            if shared_by > 1 {
-                empty.arrive_at(first + lane);
-            } else {
-                empty.arrive();
-            }
-        }
     }
 }

@@ -10,12 +10,10 @@ use gpu_std::tensor::{F8E4M3, KMajor, TensorMap};
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{Place, Rows, STAGES, Stage, TILE_N, into_rows, product, threads};
+use crate::one_tile::{ROWS, RowStrides, STAGES, Stage, TILE_N, TilePlace, into_rows, product, threads};
 
 /// Numbers along K, and columns of B, of a scale.
 pub const BLOCK: u32 = TILE_N;
-/// Rows of a tile.
-pub const ROWS: usize = 128;
 
 /// The scales of a tile.
 #[derive(Clone, Copy)]
@@ -64,11 +62,11 @@ pub unsafe fn matmul_scaled(
     mut c: DisjointMut<bf16>,
     bias: Option<&[bf16]>,
     sizes: Sizes,
-    rows: Rows,
+    rows: RowStrides,
     shared_by: u32,
     finish: Finish,
 ) {
-    let (place, batch) = Place::of_cluster::<F8E4M3>(&sizes, ROWS as u32, shared_by);
+    let (place, batch) = TilePlace::of_cluster::<F8E4M3>(&sizes, ROWS as u32, shared_by);
     let blocks = sizes.k.div_ceil(BLOCK);
     let scales = Scales {
         a: a_scales.as_ptr().wrapping_add(place.row as usize * blocks as usize),

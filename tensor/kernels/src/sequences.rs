@@ -5,7 +5,7 @@ use gpu_std::prelude::*;
 use crate::tiles::divide;
 
 /// Sequences of equal lengths, each a plane, or of lengths of their own, one after the other in one plane. All figures are below
-/// 2^30, and the tiles of all heads below 2^31.
+/// 2^31, and the tiles of all heads below 2^31.
 #[derive(Debug, Clone, Copy, KernelValue)]
 #[repr(C)]
 pub struct Sequences {
@@ -19,6 +19,20 @@ pub struct Sequences {
     pub k_rows: u32,
     /// Heads whose tiles are worked on together, so that the L2 cache holds what they read. For sequences of equal lengths.
     pub band: u32,
+}
+
+/// The place of a box in a map of heads, of which bit `map` of `rows_first` says whether rows come before heads.
+#[inline(always)]
+pub(crate) fn coordinates(
+    rows_first: u32,
+    map: u32,
+    column: u32,
+    row: u32,
+    head: u32,
+    plane: u32,
+) -> [u32; 4] {
+    let (second, third) = if rows_first >> map & 1 == 1 { (row, head) } else { (head, row) };
+    [column, second, third, plane]
 }
 
 /// Where the rows of heads lie in memory, in elements.

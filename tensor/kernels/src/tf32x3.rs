@@ -13,11 +13,9 @@ use gpu_std::vectorized::store_run;
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{Place, Rows, Stage, into_rows, product, threads};
+use crate::one_tile::{ROWS, RowStrides, Stage, TilePlace, into_rows, product, threads};
 use crate::tiles::divide;
 
-/// Rows of a tile.
-pub const ROWS: usize = 128;
 /// Stages of the ring, each of two tiles of both operands.
 pub const STAGES: usize = 3;
 /// Rows and columns of the tiles in which matrices are transposed.
@@ -45,7 +43,7 @@ pub struct Whole {
     /// Matrices.
     pub planes: u32,
     /// Where they are.
-    pub from: Rows,
+    pub from: RowStrides,
     /// From one row of parts to the next, a multiple of 4.
     pub pitch: u32,
 }
@@ -67,7 +65,8 @@ impl Whole {
 #[kernel(types(M = KMajor, MnMajor), arch = 80, block(PARTING_THREADS), no_panic)]
 pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, whole: Whole) {
     let tile = shared_array![f32; (SIDE * (SIDE + 1)) as usize];
-    let Whole { rows, columns, planes, from: Rows { pitch: from_pitch, plane: from_plane }, pitch } = whole;
+    let Whole { rows, columns, planes, from: RowStrides { pitch: from_pitch, plane: from_plane }, pitch } =
+        whole;
     let (from, parts) = (from.as_ptr(), parts.as_mut_ptr());
     let plane_elements = u64::from(rows) * u64::from(pitch);
     let (across, down) = (columns.div_ceil(SIDE), rows.div_ceil(SIDE));
@@ -128,13 +127,16 @@ pub unsafe fn two_parts<M: Major>(from: &[f32], mut parts: DisjointMut<f32>, who
     }
 }
 
-/// The part of 11 bits, to nearest, and that of the rest.
+/// The part of 11 bits, to nearest, and that of the rest. What is not finite has no rest.
 #[inline(always)]
 fn parts_of(x: f32) -> (f32, f32) {
-    let large = rounded(x);
-    let rest = x - large;
-    // What is not finite, or would become so.
-    if rest.is_finite() { (large, rounded(rest)) } else { (x, 0.0) }
+    if !x.is_finite() {
+        // The tensor cores cut bits by which a NaN may be one.
+        return (if x.is_nan() { f32::NAN } else { x }, 0.0);
+    }
+    let nearest = rounded(x);
+    let large = if nearest.is_finite() { nearest } else { f32::from_bits(x.to_bits() & !0x1fff) };
+    (large, rounded(x - large))
 }
 
 /// `x` with 11 bits of mantissa, the leading one included: to nearest, ties away from zero.
@@ -157,12 +159,12 @@ pub unsafe fn matmul_tf32x3(
     mut c: DisjointMut<f32>,
     bias: Option<&[f32]>,
     sizes: Sizes,
-    rows: Rows,
+    rows: RowStrides,
     shared_by: u32,
     finish: Finish,
 ) {
-    let (place, batch) = Place::of_cluster::<f32>(&sizes, ROWS as u32, shared_by);
-    let place = Place { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
+    let (place, batch) = TilePlace::of_cluster::<f32>(&sizes, ROWS as u32, shared_by);
+    let place = TilePlace { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
     // SAFETY: the caller's promise.
     unsafe {
         let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);

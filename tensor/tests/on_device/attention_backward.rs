@@ -3,7 +3,8 @@
 use half::{bf16, f16};
 use warpsmith_core::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
-    Attended, Attention, GradientElement, Gradients, Heads, Offsets, TensorError, attention_backward,
+    Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, Offsets, TensorError,
+    attention_backward,
 };
 
 use crate::attention::{Case, Data, Precise};
@@ -190,7 +191,7 @@ fn gradients_of_sequences_of_their_own_lengths_are_right() {
 
 #[test]
 fn gradients_have_the_scale() {
-    for scale in [0.01, 1.0] {
+    for scale in [1e-30, 0.01, 1.0] {
         is_right::<bf16>(&Case { scale: Some(scale), ..Case::new(64, [3, 140]) });
     }
 }
@@ -225,6 +226,41 @@ fn nan_of_a_sequence_reaches_no_gradient_of_another() {
         found.check(&case, &data, [0, 2]);
         for (which, gradient) in [0, 1, 1].into_iter().zip(&found.gradients) {
             assert!(gradient[case.at(which, 1, 0, 0)..case.at(which, 2, 0, 0)].iter().all(|x| x.is_nan()));
+        }
+    }
+}
+
+/// Offsets are read on the device alone: what they say wrongly must not reach outside of the buffers, and rows that belong to no
+/// sequence keep what they hold.
+#[test]
+fn wrong_offsets_reach_no_other_memory() {
+    let stream = Stream::new(&under_test::device()).unwrap();
+    let rows = 150;
+    let ones = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; rows * 64]).unwrap();
+    let sums = DeviceBuffer::from_host(&stream, &vec![0.0f32; rows]).unwrap();
+    for (q, k, of_q, of_k) in [
+        ([0, 4000, u32::MAX], [0, 4000, u32::MAX], 0..150, 0..150),
+        ([100, 140, 20], [0, 30, 3], 100..140, 0..30),
+        ([u32::MAX, 0, 7], [5, 6, 7], 0..0, 5..7),
+        ([10, 20, 70], [90, 140, 140], 10..70, 90..140),
+    ] {
+        let (q, k) =
+            (DeviceBuffer::from_host(&stream, &q).unwrap(), DeviceBuffer::from_host(&stream, &k).unwrap());
+        let offsets = Some(Offsets { q: q.as_slice(), k: k.as_slice() });
+        let all = Heads::by_token(ones.as_3d(64, 1, rows).unwrap(), 1).unwrap();
+        let poison = vec![bf16::from_f32(7.5); rows * 64];
+        let [mut dq, mut dk, mut dv] = [0; 3].map(|_| DeviceBuffer::from_host(&stream, &poison).unwrap());
+        let to =
+            |buffer| HeadsMut::by_token(DeviceBuffer::as_3d_mut(buffer, 64, 1, rows).unwrap(), 1).unwrap();
+        let gradients = Gradients { q: to(&mut dq), k: to(&mut dk), v: to(&mut dv) };
+        let attended = Attended { q: all, k: all, v: all, out: all, sums: sums.as_slice() };
+        let options = Attention { offsets, ..Attention::default() };
+        attention_backward(&stream, &options, attended, all, gradients).unwrap();
+        for (gradient, written) in [(dq, of_q), (dk, of_k.clone()), (dv, of_k)] {
+            for (row, values) in gradient.to_host().unwrap().chunks(64).enumerate() {
+                let is_kept = values.iter().all(|x| *x == bf16::from_f32(7.5));
+                assert_eq!(is_kept, !written.contains(&row), "row {row}, {written:?}");
+            }
         }
     }
 }

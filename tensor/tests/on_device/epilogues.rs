@@ -62,6 +62,40 @@ fn epilogues_are_within_rounding() {
     fused::<F8E4M3>(true, 1.0 / 256.0);
 }
 
+/// Without columns of `a` the sums are zero, for which there is a bias: in all layouts, with rows and without.
+#[test]
+fn sums_of_nothing_have_a_bias() {
+    fn of<T: Number<Sum = f32>>(b_transposed: bool, a_transposed: bool)
+    where
+        T::Output: Number<Output = T::Output>,
+    {
+        let stream = Stream::new(&under_test::device()).unwrap();
+        for [m, n] in [[3, 8], [70, 136], [300, 264]] {
+            let nothing = DeviceBuffer::<T>::zeros(&stream, 0).unwrap();
+            let bias: Vec<T::Output> = random_integers(1, n);
+            let on_bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
+            let mut c = DeviceBuffer::from_host(&stream, &vec![T::POISON; m * n]).unwrap();
+            let view = |[rows, columns]: [usize; 2], is_transposed: bool| {
+                let [width, height] = if is_transposed { [rows, columns] } else { [columns, rows] };
+                let matrix = Matrix::from(nothing.as_2d(width, height).unwrap());
+                if is_transposed { matrix.transposed() } else { matrix }
+            };
+            let (a, b) = (view([m, 0], a_transposed), view([0, n], b_transposed));
+            let (bias_of, activation) = (Some(on_bias.as_slice()), Activation::Relu);
+            let epilogue = Epilogue { bias: bias_of, activation, ..Epilogue::default() };
+            matmul_fused(&stream, &epilogue, a, b, c.as_2d_mut(n, m).unwrap()).unwrap();
+            for (i, value) in c.to_host().unwrap().into_iter().enumerate() {
+                assert_eq!(T::number_of(value), T::number_of(bias[i % n]).max(0.0), "{m} x {n}, element {i}");
+            }
+        }
+    }
+    of::<bf16>(true, false);
+    of::<bf16>(false, false);
+    of::<f16>(false, true);
+    of::<f32>(true, false);
+    of::<F8E4M3>(true, false);
+}
+
 #[test]
 fn relu_keeps_nan() {
     let stream = Stream::new(&under_test::device()).unwrap();

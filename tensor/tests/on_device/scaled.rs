@@ -46,13 +46,16 @@ fn exact([m, n, k]: [usize; 3]) {
 
 #[test]
 fn blocks_have_their_scales() {
+    // The last ones by clusters that sum parts of K, with tiles of their own and shared.
     for shape in [
         [1, 1, 16],
         [3, 130, 144],
         [128, 128, 128],
         [129, 257, 400],
         [300, 24, 256],
-        [40, 130, 2100 / 16 * 16],
+        [40, 130, 2096],
+        [100, 128, 4224],
+        [250, 128, 2304],
     ] {
         exact(shape);
     }
