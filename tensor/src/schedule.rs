@@ -41,10 +41,20 @@ const fn stage_us(tile: [u32; 2], cluster: u32) -> f64 {
     }
 }
 
-/// Microseconds before the first product and after the last.
-const ENDS_US: f64 = 3.0;
+/// Microseconds before the first product and after the last: once for blocks that go from tile to tile, for each wave of those with
+/// smaller tiles. Of the smallest two run at a time, one of which multiplies meanwhile.
+const fn ends_us(tile: [u32; 2]) -> f64 {
+    match tile {
+        LARGE => 3.0,
+        MIDDLE => 1.5,
+        _ => 0.8,
+    }
+}
+
+/// Microseconds before the first block begins.
+const BEGIN_US: f64 = 1.5;
 /// Microseconds in which the blocks of a cluster add their sums.
-const ADD_US: f64 = 1.0;
+const ADD_US: f64 = 0.8;
 /// Microseconds of the launch that adds parts.
 const LAUNCH_US: f64 = 3.0;
 /// Bytes of parts that are written or read in a microsecond.
@@ -180,9 +190,10 @@ impl Work {
                 let bytes = 8.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.batches);
                 LAUNCH_US + f64::from(splits) * bytes / BYTES_PER_US
             }
-            _ => ADD_US,
+            _ => waves as f64 * ADD_US,
         };
-        ENDS_US + products + added
+        let ends = if tile == LARGE { 1.0 } else { waves as f64 } * ends_us(tile);
+        BEGIN_US + ends + products + added
     }
 }
 
