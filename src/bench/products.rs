@@ -20,12 +20,12 @@ use crate::tensor::{self, Epilogue, Matrix, Schedule, matmul_with};
 /// The order of sums, and one rounding.
 const SUMS: Tolerance = Tolerance { relative: 2.0, absolute: 64.0 };
 
-/// A product of 16-bit numbers by the transpose of rows, with so many rows.
+/// A product of 16-bit matrices, `a` by rows and `b` transposed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Product {
     name: &'static str,
     summary: &'static str,
-    /// As many as `b` has for `None`.
+    /// Rows of `a`; `None` for a square product.
     rows: Option<u64>,
 }
 

@@ -235,7 +235,7 @@ impl<'a, T: HeadElement> Call<'a, '_, T> {
         self.options.offsets.map_or(self.attended.q.extents.planes, |offsets| offsets.q.len() - 1)
     }
 
-    /// The sequences, with tiles of so many heads worked on together.
+    /// The sequences. Blocks work on the tiles of `band` heads at a time.
     fn sequences(&self, band: u32) -> Sequences {
         let (of_q, of_k) = (self.attended.q.extents, self.attended.k.extents);
         Sequences {

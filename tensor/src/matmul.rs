@@ -436,7 +436,7 @@ impl<'a, T: Element> Inputs<'a, T> {
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// The sizes for kernels that know of so many parts.
+    /// The kernel's sizes, with `splits` parts of K.
     fn sizes(&self, splits: u32) -> Sizes {
         Sizes {
             m: self.work.m,
@@ -468,12 +468,12 @@ impl<'a, T: Element> Inputs<'a, T> {
 /// Most tiles of a product, so that their numbers do not overflow, and a grid may have two blocks for each.
 const MOST_TILES: u64 = (1 << 30) - 1;
 
-/// The map of an `a` for tiles of so many rows.
+/// The map of `a`, whose boxes have `rows` rows.
 pub(crate) fn a_map<T: DeviceCopy>(a: Matrix<'_, T>, rows: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(a, !a.is_transposed, rows)
 }
 
-/// The map of a `b` for copies of so many columns.
+/// The map of `b`, whose boxes have `columns` columns.
 pub(crate) fn b_map<T: DeviceCopy>(b: Matrix<'_, T>, columns: u32) -> Result<TensorMap<'_, T, 3>> {
     operand_map(b, b.is_transposed, columns)
 }

@@ -63,7 +63,7 @@ impl Clusters {
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
     }
 
-    /// The launch of a kernel with so many stages of `parts` tiles of each operand.
+    /// The launch of a kernel whose ring has `stages` stages, each of `parts` tiles of each operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
         Launch::grid_block(self.blocks, threads(ROWS))
             .shared(shared_bytes(ROWS, stages, parts))

@@ -191,8 +191,8 @@ fn check_all_ways(name: &str, body: &str) -> usize {
     most
 }
 
-/// Nothing of these families of kernels touches registers in flight, nor is spilled; each thread has at most so many registers, and at
-/// most so many batches under way.
+/// Checks that no kernel of these families touches registers in flight or spills, that each uses at most `most_registers` registers a
+/// thread, and that each has `batches` batches in flight at most.
 fn families_keep_the_rules(families: &[&str], count: usize, (most_registers, batches): (u32, usize)) {
     let text = ptx(tensor_image(), "sm_90a");
     let is_of = |symbol: &str| families.iter().any(|family| symbol.starts_with(family));

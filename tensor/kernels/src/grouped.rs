@@ -30,7 +30,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Blocks of a launch, by tiles of so many rows.
+    /// Blocks of a launch whose tiles have `rows` rows.
     pub const fn blocks(&self, rows: u32) -> u64 {
         (self.m / rows + self.count) as u64 * self.n.div_ceil(TILE_N) as u64
     }

@@ -36,7 +36,8 @@ pub const fn threads(rows: usize) -> u32 {
     rows as u32 / GROUP_ROWS * warp_group::THREADS + 32
 }
 
-/// Dynamic shared memory of a block whose tile has `rows` rows, with so many stages of `parts` tiles of each operand.
+/// Bytes of dynamic shared memory of a block whose tile has `rows` rows and whose ring has `stages` stages, each of `parts` tiles of each
+/// operand.
 pub const fn shared_bytes(rows: usize, stages: usize, parts: u32) -> u32 {
     SharedMemory::bytes(stages as u32 * parts * ROW_BYTES * (rows as u32 + TILE_N), 2 * stages as u32)
 }
