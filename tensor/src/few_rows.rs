@@ -229,11 +229,19 @@ impl Blocks {
     }
 
     /// The launch that covers the product.
-    fn launch(self, operation: &'static str, sizes: &FewRows, planes: usize) -> Result<Launch> {
+    fn launch(
+        self,
+        operation: &'static str,
+        sizes: &FewRows,
+        planes: usize,
+        is_4bit: bool,
+    ) -> Result<Launch> {
         let columns = u64::from(sizes.n.div_ceil(TILE_N * self.tiles));
         let blocks = columns * u64::from(sizes.m.div_ceil(GROUP_M * self.groups)) * planes as u64;
         match u32::try_from(blocks) {
-            Ok(blocks) if blocks <= MOST_BLOCKS => Ok(Launch::grid_block(blocks, THREADS)),
+            Ok(blocks) if blocks <= MOST_BLOCKS => {
+                Ok(Launch::grid_block(blocks, THREADS).shared(kernels::shared_bytes(self.tiles, is_4bit)))
+            }
             _ => {
                 let what = format!("c takes {blocks} blocks of threads, more than {MOST_BLOCKS}");
                 Err(TensorError::Shape { operation, what }.into())
@@ -270,7 +278,7 @@ fn launch<K: Kernel<Params = Plain<T>>, T: Element4>(
     blocks: Blocks,
 ) -> Result<()> {
     let Product { operation, stream, epilogue, a, b, c } = product;
-    let launch = blocks.launch(operation, &sizes, c.planes())?;
+    let launch = blocks.launch(operation, &sizes, c.planes(), false)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, b.elements, c, epilogue.bias, sizes, epilogue.finish());
@@ -285,7 +293,7 @@ fn launch_4bit<K: Kernel<Params = Coded<T>>, T: Element4>(
     blocks: Blocks,
 ) -> Result<()> {
     let Product4 { stream, epilogue, a, weights: Weights4 { codes, scales, zeros }, c } = product;
-    let launch = blocks.launch(OPERATION, &sizes, 1)?;
+    let launch = blocks.launch(OPERATION, &sizes, 1, true)?;
     let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
     let c: DeviceSliceMut<'_, T> = c.elements;
     let arguments = (a.elements, codes, scales, zeros, c, epilogue.bias, sizes, epilogue.finish());

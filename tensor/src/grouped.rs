@@ -5,8 +5,11 @@ use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
-use warpsmith_tensor_kernels::grouped::{Groups, matmul_grouped as kernel};
-use warpsmith_tensor_kernels::one_tile::{STAGES, TILE_N, shared_bytes, threads};
+use warpsmith_tensor_kernels::grouped::{
+    Groups, LARGE, SMALL, matmul_grouped as kernel, matmul_grouped_few as few_rows,
+};
+use warpsmith_tensor_kernels::matmul::BOX;
+use warpsmith_tensor_kernels::one_tile::{STAGES, shared_bytes, threads};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -112,14 +115,14 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     }
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
-    let height = if m / count <= FEW_ROWS { 64 } else { 128 };
+    let tile = if m / count <= FEW_ROWS { SMALL } else { LARGE };
     let groups =
         Groups { count: count as u32, m: m as u32, n: n as u32, k: k as u32, pitch: c.stored.pitch as u64 };
-    let most = groups.blocks(height as u32);
+    let most = groups.blocks(tile);
     if count > MOST_BLOCKS as usize || most > MOST_BLOCKS {
         return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MOST_BLOCKS}"));
     }
-    T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, height })
+    T::launch(Product { stream, epilogue: *epilogue, a, offsets, b, c, groups, tile })
 }
 
 /// A product that was checked.
@@ -132,19 +135,19 @@ pub struct Product<'a, 'c, T: DeviceCopy> {
     b: Matrix<'a, T>,
     c: MatrixMut<'c, T>,
     groups: Groups,
-    /// Rows of a tile.
-    height: usize,
+    /// Rows and columns of a tile.
+    tile: [u32; 2],
 }
 
 macro_rules! elements {
     ($($ty:ty),*) => { $(
         impl GroupedElement for $ty {
             fn launch(product: Product<'_, '_, Self>) -> Result<()> {
-                match (product.b.is_transposed, product.height) {
-                    (true, 64) => product.run::<kernel<$ty, KMajor, 64>>(),
-                    (true, _) => product.run::<kernel<$ty, KMajor, 128>>(),
-                    (false, 64) => product.run::<kernel<$ty, MnMajor, 64>>(),
-                    (false, _) => product.run::<kernel<$ty, MnMajor, 128>>(),
+                match (product.b.is_transposed, product.tile) {
+                    (true, SMALL) => product.run::<few_rows<$ty, KMajor>>(),
+                    (true, _) => product.run::<kernel<$ty, KMajor>>(),
+                    (false, SMALL) => product.run::<few_rows<$ty, MnMajor>>(),
+                    (false, _) => product.run::<kernel<$ty, MnMajor>>(),
                 }
             }
         }
@@ -164,10 +167,11 @@ type Params<T> = (
 
 impl<T: DeviceCopy> Product<'_, '_, T> {
     fn run<K: Kernel<Params = Params<T>>>(self) -> Result<()> {
-        let Self { stream, epilogue, a, offsets, b, c, groups, height } = self;
-        let maps = (a_map(a, height as u32)?, b_map(b, TILE_N)?);
-        let launch = Launch::grid_block(groups.blocks(height as u32) as u32, threads(height))
-            .shared(shared_bytes(height, STAGES, 1));
+        let Self { stream, epilogue, a, offsets, b, c, groups, tile } = self;
+        let [height, width] = tile.map(|side| side as usize);
+        let maps = (a_map(a, tile[0])?, b_map(b, BOX)?);
+        let launch = Launch::grid_block(groups.blocks(tile) as u32, threads(height))
+            .shared(shared_bytes(height, width, STAGES, 1));
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (maps.0, maps.1, c.elements, offsets, epilogue.bias, groups, epilogue.finish());
         // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which

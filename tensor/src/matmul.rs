@@ -4,24 +4,24 @@ use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{
-    Arguments, Device, DeviceBuffer, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
+    Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
     TensorMapMut,
 };
-use warpsmith_tensor_kernels::epilogue::{Finish, Parts, finish_parts};
+use warpsmith_tensor_kernels::epilogue::{Finish, finish_nothing};
 use warpsmith_tensor_kernels::matmul::{
     self as kernels, BOX, GROUP_ROWS, ROW_BYTES, SHARED_BYTES, Sizes, THREADS, TILE_M, TILE_N,
 };
-use warpsmith_tensor_kernels::one_tile::{self, RowStrides, matmul_one_tile};
+use warpsmith_tensor_kernels::one_tile::{self, RowStrides};
 
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
-use crate::schedule::{CLUSTER, LARGE, MIDDLE, MOST_SPLITS, SMALL, Schedule, Work, multiprocessors};
+use crate::schedule::{CLUSTER, LARGE, Schedule, Work, multiprocessors};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
-/// Threads of a block that adds parts.
-const FINISH_THREADS: u32 = 256;
+/// Threads of a block that has no products to add.
+const NOTHING_THREADS: u32 = 256;
 
 /// The types of matrices.
 ///
@@ -35,12 +35,12 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
     /// Enqueues the product.
     #[doc(hidden)]
     fn launch(product: Product<'_, '_, Self>) -> Result<()>;
-    /// Enqueues the product by parts of K. `None` where there are none.
+    /// Enqueues the product by clusters of blocks that have one tile each. `None` where there are none.
     #[doc(hidden)]
-    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
-    /// Enqueues the product by smaller tiles. `None` where there are none.
+    const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
+    /// Enqueues what the epilogue makes of a product of nothing. `None` where there are no epilogues.
     #[doc(hidden)]
-    const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
+    const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>>;
     /// Enqueues a product of few rows. `None` where there are no kernels for it.
     #[doc(hidden)]
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>>;
@@ -130,11 +130,10 @@ fn run<T: Element>(
     if let Some(few_rows) = few_rows {
         return few_rows(few_rows::Product { operation: OPERATION, stream, epilogue: *epilogue, a, b, c });
     }
-    let has_large = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
-    let has_small = !a.is_transposed && T::BY_SMALL_TILES.is_some();
-    let is_large = schedule.is_some_and(|schedule| schedule.tile == LARGE);
-    if !has_small || is_large {
-        has_large.as_ref().map_err(Clone::clone)?;
+    let c_is_aligned = check_rows(OPERATION, "c", c.elements.as_slice(), c.stored);
+    let has_clusters = !a.is_transposed && T::BY_CLUSTERS.is_some();
+    if !has_clusters {
+        c_is_aligned.as_ref().map_err(Clone::clone)?;
     }
     let tile_k = ROW_BYTES as usize / size_of::<T>();
     let work = Work {
@@ -143,41 +142,24 @@ fn run<T: Element>(
         stages: k.div_ceil(tile_k) as u32,
         batches: batches as u32,
         multiprocessors: multiprocessors(stream.device()),
-        tiles: match (has_large.is_ok(), has_small) {
-            (true, true) => &Schedule::TILES,
-            (true, false) => &[LARGE],
-            (false, _) => &[MIDDLE, SMALL],
-        },
-        has_parts: !a.is_transposed && T::BY_PARTS.is_some() && can_be_parts(&c),
+        tiles: if has_clusters { &Schedule::TILES } else { &[LARGE] },
+        has_clusters,
+        is_persistent: c_is_aligned.is_ok(),
         slower: 1.0,
     };
     let schedule = match schedule {
-        Some(schedule) => check_schedule(schedule, &work)?,
+        Some(schedule) => match schedule.missing(work.tiles, has_clusters) {
+            Some(what) => return Err(TensorError::Schedule { operation: OPERATION, what }.into()),
+            None => schedule,
+        },
         None => Schedule::of(work),
     };
     let product = Product { stream, a, b, c, epilogue: *epilogue, work, schedule };
-    match (T::BY_SMALL_TILES, T::BY_PARTS) {
+    match (T::BY_CLUSTERS, T::OF_NOTHING) {
         // There are no maps of matrices without columns.
-        (_, Some(by_parts)) if k == 0 => by_parts(product),
-        (Some(by_small_tiles), _) if schedule.tile != LARGE => by_small_tiles(product),
-        (_, Some(by_parts)) if schedule.splits > 1 => by_parts(product),
+        (_, Some(of_nothing)) if k == 0 => of_nothing(product),
+        (Some(by_clusters), _) if has_clusters && !work.is_persistent(&schedule) => by_clusters(product),
         _ => T::launch(product),
-    }
-}
-
-/// Whether the elements of all parts of a product have numbers of 32 bits.
-fn can_be_parts<C: DeviceCopy>(c: &MatrixMut<'_, C>) -> bool {
-    let pitch = c.columns().next_multiple_of(4) as u128;
-    let elements = pitch * c.rows() as u128 * c.planes() as u128 * u128::from(MOST_SPLITS);
-    elements < 1 << 32
-}
-
-fn check_schedule(schedule: Schedule, work: &Work) -> Result<Schedule> {
-    match schedule.missing(work.tiles, work.has_parts) {
-        Some(what) => Err(TensorError::Schedule { operation: OPERATION, what }.into()),
-        // Parts of large tiles that would be empty are left out.
-        None if schedule.tile == LARGE => Ok(Schedule { splits: work.parts(schedule.splits), ..schedule }),
-        None => Ok(schedule),
     }
 }
 
@@ -211,17 +193,30 @@ pub struct Product<'a, 'c, T: Element> {
 }
 
 macro_rules! elements {
-    ($($ty:ty: $product:ident => $select:ident, $sum:ty, $by_small_tiles:expr, $few_rows:expr;)*) => { $(
+    ($($ty:ty: $product:ident => $select:ident, $few_rows:expr;)*) => { $(
         impl Element for $ty {
             fn launch($product: Product<'_, '_, Self>) -> Result<()> {
                 $select!($product, $ty)
             }
-            const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
-                Some(|$product| $select!($product, $ty, $sum));
-            const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>> = $by_small_tiles;
+            const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
+                Some(|$product| $select!($product, $ty, one_tile));
+            const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> =
+                Some(|product| product.of_nothing::<finish_nothing<<Self as kernels::Element>::Output>>());
             const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = $few_rows;
         }
     )* };
+}
+
+/// The instance of a kernel for the tile of the schedule.
+macro_rules! by_tile {
+    ($product:ident, $kernel:ident<$($ty:ty),*>) => {
+        match $product.schedule.tile {
+            [64, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 128>>(),
+            [64, _] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 256>>(),
+            [_, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 128>>(),
+            _ => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 256>>(),
+        }
+    };
 }
 
 /// All layouts.
@@ -238,10 +233,10 @@ macro_rules! by_layout {
             (true, false, _) => $product.fused::<kernels::matmul<$ty, MnMajor, MnMajor, CLUSTER>>(),
         }
     };
-    ($product:ident, $ty:ty, $sum:ty) => {
+    ($product:ident, $ty:ty, one_tile) => {
         match $product.b.is_transposed {
-            true => $product.by_parts::<kernels::matmul_parts<$ty, KMajor, 1>, finish_parts<$sum>>(),
-            false => $product.by_parts::<kernels::matmul_parts<$ty, MnMajor, 1>, finish_parts<$sum>>(),
+            true => by_tile!($product, matmul_one_tile<$ty, KMajor>),
+            false => by_tile!($product, matmul_one_tile<$ty, MnMajor>),
         }
     };
 }
@@ -253,27 +248,16 @@ macro_rules! k_major {
             _ => $product.fused::<kernels::matmul_tn<$ty, CLUSTER>>(),
         }
     };
-    ($product:ident, $ty:ty, $sum:ty) => {
-        $product.by_parts::<kernels::matmul_tn_parts<$ty, 1>, finish_parts<$sum>>()
-    };
-}
-
-macro_rules! by_small_tiles {
-    ($ty:ty) => {
-        Some(|product: Product<'_, '_, $ty>| match (product.b.is_transposed, product.schedule.tile) {
-            (true, SMALL) => product.by_small_tiles::<matmul_one_tile<$ty, KMajor, 64>>(),
-            (true, _) => product.by_small_tiles::<matmul_one_tile<$ty, KMajor, 128>>(),
-            (false, SMALL) => product.by_small_tiles::<matmul_one_tile<$ty, MnMajor, 64>>(),
-            (false, _) => product.by_small_tiles::<matmul_one_tile<$ty, MnMajor, 128>>(),
-        })
+    ($product:ident, $ty:ty, one_tile) => {
+        by_tile!($product, matmul_one_tile_tn<$ty>)
     };
 }
 
 elements! {
-    bf16: product => by_layout, bf16, by_small_tiles!(bf16), Some(few_rows::product);
-    f16: product => by_layout, f16, by_small_tiles!(f16), Some(few_rows::product);
-    f32: product => k_major, f32, None, None;
-    F8E4M3: product => k_major, bf16, None, None;
+    bf16: product => by_layout, Some(few_rows::product);
+    f16: product => by_layout, Some(few_rows::product);
+    f32: product => k_major, None;
+    F8E4M3: product => k_major, None;
 }
 
 impl Element for i8 {
@@ -283,8 +267,8 @@ impl Element for i8 {
             _ => product.plain::<kernels::matmul_integers<i8, CLUSTER>>(),
         }
     }
-    const BY_PARTS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
-    const BY_SMALL_TILES: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
+    const BY_CLUSTERS: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
+    const OF_NOTHING: Option<fn(Product<'_, '_, Self>) -> Result<()>> = None;
     const FEW_ROWS: Option<few_rows::Enqueue<Self, Self::Output>> = None;
 }
 
@@ -302,8 +286,8 @@ type Fused<T, C> = (
 type Plain<T, C> =
     (param::TensorMap<T, 3>, param::TensorMap<T, 3>, param::TensorMap<C, 3>, param::Value<Sizes>);
 
-/// Those of kernels for smaller tiles.
-type Small<T, C> = (
+/// Those of kernels whose blocks have one tile.
+type OneTile<T, C> = (
     param::TensorMap<T, 3>,
     param::TensorMap<T, 3>,
     param::SliceMut<C>,
@@ -314,12 +298,12 @@ type Small<T, C> = (
     param::Value<Finish>,
 );
 
-/// Those of the kernel that adds parts.
-type Sum<C> = (
-    param::Slice<f32>,
+/// Those of the kernel for products of nothing.
+type OfNothing<C> = (
     param::SliceMut<C>,
     param::Optional<param::Slice<C>>,
-    param::Value<Parts>,
+    param::Value<Sizes>,
+    param::Value<RowStrides>,
     param::Value<Finish>,
 );
 
@@ -339,65 +323,38 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         unsafe { inputs.launch::<K, _, _>(c, |[a, b], c, sizes| (a, b, c, sizes)) }
     }
 
-    fn by_small_tiles<K: Kernel<Params = Small<T, T::Output>>>(self) -> Result<()> {
+    fn by_clusters<K: Kernel<Params = OneTile<T, T::Output>>>(self) -> Result<()> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
         let Schedule { tile: [height, width], cluster, splits } = schedule;
         let inputs = Inputs { stream, a, b, work, schedule };
-        let (a, b) = (a_map(a, height)?, b_map(b, width / cluster)?);
-        let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
-        let of_rows = height as usize;
-        let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(of_rows))
-            .shared(one_tile::shared_bytes(of_rows, one_tile::STAGES, 1))
+        let (a, b) = (a_map(a, height)?, b_map(b, BOX)?);
+        let (height, width) = (height as usize, width as usize);
+        let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(height))
+            .shared(one_tile::shared_bytes(height, width, one_tile::STAGES, 1))
             .cluster(cluster * splits);
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
-        let arguments = (a, b, c.elements, bias, inputs.sizes(1), rows, cluster, finish);
+        let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
         // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
         // the views check to be below 2^31; c is borrowed exclusively, and the bias has n elements.
         unsafe { kernel.launch_unsafe(stream, launch, arguments) }
     }
 
-    /// The sums of parts of K, of which there are none without columns of `a`, and then their sum.
-    fn by_parts<K, F>(self) -> Result<()>
-    where
-        K: Kernel<Params = Plain<T, f32>>,
-        F: Kernel<Params = Sum<T::Output>>,
-    {
+    fn of_nothing<K: Kernel<Params = OfNothing<T::Output>>>(self) -> Result<()> {
         let (bias, finish) = (self.epilogue.bias, self.epilogue.finish());
         let Self { stream, a, b, c, work, schedule, .. } = self;
-        let (m, n) = (work.m as usize, work.n as usize);
-        let pitch = n.next_multiple_of(4);
-        let splits = if a.columns() == 0 { 0 } else { schedule.splits };
-        let threads = u64::from(work.batches) * m as u64 * (pitch / 4) as u64;
-        let Ok(threads) = u32::try_from(threads) else {
-            let what = format!("k is 0, and c has {} elements, more than 2^34", 4 * threads);
-            return Err(TensorError::Shape { operation: OPERATION, what }.into());
-        };
-        let planes = (work.batches * splits) as usize;
-        let stored = Stored { width: n, height: m, planes, pitch, plane: m * pitch };
-        let mut parts = DeviceBuffer::<f32>::uninit(stream, planes * m * pitch)?;
-        if splits > 0 {
-            let inputs = Inputs { stream, a, b, work, schedule };
-            let to = MatrixMut { elements: parts.as_mut_slice(), stored };
-            // SAFETY: the instance is that of the layouts, for clusters of one block; there is a plane for each part.
-            unsafe { inputs.launch::<K, _, _>(to, |[a, b], c, sizes| (a, b, c, sizes))? };
-        }
-
-        let of = Parts {
-            m: work.m,
-            n: work.n,
-            splits,
-            batches: work.batches,
-            pitch: pitch as u32,
-            c_pitch: c.stored.pitch as u64,
-            c_plane: c.stored.plane as u64,
-        };
-        let most = work.multiprocessors.max(1) * 8;
-        let launch = Launch::grid_block(threads.div_ceil(FINISH_THREADS).min(most), FINISH_THREADS);
-        let kernel = stream.device().load(&IMAGE)?.kernel::<F>()?;
-        // SAFETY: these are the parts, the products and the bias of which the sizes are; they are fewer than 2^32.
-        unsafe { kernel.launch_unsafe(stream, launch, (&parts, c.elements, bias, of, finish)) }
+        let sizes = Inputs { stream, a, b, work, schedule }.sizes();
+        let blocks = u64::from(work.batches) * u64::from(work.m) * u64::from(work.n.div_ceil(4));
+        let blocks = blocks.div_ceil(NOTHING_THREADS.into()).min((work.multiprocessors.max(1) * 8).into());
+        let launch = Launch::grid_block(blocks as u32, NOTHING_THREADS);
+        let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
+        // SAFETY: c has these products, and the bias n elements.
+        unsafe { kernel.launch_unsafe(stream, launch, (c.elements, bias, sizes, rows(c.stored), finish)) }
     }
+}
+
+fn rows(stored: Stored) -> RowStrides {
+    RowStrides { pitch: stored.pitch as u64, plane: stored.plane as u64 }
 }
 
 /// What kernels of products read.
@@ -413,14 +370,13 @@ impl<'a, T: Element> Inputs<'a, T> {
     /// Launches a kernel with the arguments that `arguments` makes of maps and sizes.
     ///
     /// # Safety
-    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of as many blocks as the schedule says, and `c` has a
-    /// plane for each part of each product.
+    /// It is a kernel of [`kernels::product`] of these layouts, in clusters of as many blocks as the schedule says.
     unsafe fn launch<'c, K: Kernel, C: DeviceCopy, A: Arguments<K::Params>>(
         self,
         c: MatrixMut<'c, C>,
         arguments: impl FnOnce([TensorMap<'a, T, 3>; 2], TensorMapMut<'c, C, 3>, Sizes) -> A,
     ) -> Result<()> {
-        let Schedule { cluster, splits, .. } = self.schedule;
+        let Schedule { cluster, .. } = self.schedule;
         let c_layout = layout::<C>(c.stored, [ROW_BYTES / size_of::<C>() as u32, GROUP_ROWS]);
         let maps = [a_map(self.a, TILE_M)?, b_map(self.b, TILE_N / cluster)?];
         let c = c.elements.tensor_map_mut(&c_layout)?;
@@ -430,14 +386,14 @@ impl<'a, T: Element> Inputs<'a, T> {
         let grid = tiles.min(resident) * cluster;
         let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster);
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
-        let arguments = arguments(maps, c, self.sizes(splits));
+        let arguments = arguments(maps, c, self.sizes());
         // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be
         // below 2^31; c is borrowed exclusively. The kernel is the caller's promise.
         unsafe { kernel.launch_unsafe(self.stream, launch, arguments) }
     }
 
-    /// The kernel's sizes, with `splits` parts of K.
-    fn sizes(&self, splits: u32) -> Sizes {
+    /// The kernel's sizes.
+    fn sizes(&self) -> Sizes {
         Sizes {
             m: self.work.m,
             n: self.work.n,
@@ -445,7 +401,6 @@ impl<'a, T: Element> Inputs<'a, T> {
             batches: self.work.batches,
             a_planes: self.a.planes() as u32,
             b_planes: self.b.planes() as u32,
-            splits,
             split_stages: self.work.split_stages(self.schedule.splits),
         }
     }

@@ -2,7 +2,7 @@
 
 use warpsmith_core::{DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::Sizes;
-use warpsmith_tensor_kernels::one_tile::{ROWS, TILE_N, shared_bytes, threads};
+use warpsmith_tensor_kernels::one_tile::{COLUMNS, ROWS, THREADS_ALONE, shared_bytes};
 
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut};
@@ -11,7 +11,7 @@ use crate::schedule::{MIDDLE, Schedule, Work, multiprocessors};
 /// Most blocks of a launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
 
-/// Clusters for tiles of `ROWS` rows.
+/// Clusters for tiles of `ROWS` x `COLUMNS`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clusters {
     /// What the kernel is told.
@@ -39,7 +39,8 @@ impl Clusters {
             batches: c.planes() as u32,
             multiprocessors: multiprocessors(stream.device()),
             tiles: &[MIDDLE],
-            has_parts: false,
+            has_clusters: true,
+            is_persistent: false,
             slower,
         };
         let schedule = Schedule::of(work);
@@ -57,7 +58,6 @@ impl Clusters {
             batches: work.batches,
             a_planes: a.planes() as u32,
             b_planes: b.planes() as u32,
-            splits: 1,
             split_stages: work.split_stages(splits),
         };
         Ok(Self { sizes, schedule, blocks: blocks as u32 })
@@ -65,18 +65,13 @@ impl Clusters {
 
     /// The launch of a kernel whose ring has `stages` stages, each of `parts` tiles of each operand.
     pub fn launch(&self, stages: usize, parts: u32) -> Launch {
-        Launch::grid_block(self.blocks, threads(ROWS))
-            .shared(shared_bytes(ROWS, stages, parts))
+        Launch::grid_block(self.blocks, THREADS_ALONE)
+            .shared(shared_bytes(ROWS, COLUMNS, stages, parts))
             .cluster(self.schedule.splits * self.schedule.cluster)
     }
 
     /// Tiles of a cluster, one above the other.
     pub fn shared_by(&self) -> u32 {
         self.schedule.cluster
-    }
-
-    /// Columns of a copy of `b`.
-    pub fn columns(&self) -> u32 {
-        TILE_N / self.schedule.cluster
     }
 }

@@ -3,9 +3,9 @@
 use gpu_std::tensor::F8E4M3;
 use half::bf16;
 use warpsmith_core::{DeviceSlice, Result, Stream};
-use warpsmith_tensor_kernels::matmul::ROW_BYTES;
-use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides, STAGES};
-use warpsmith_tensor_kernels::scaled::{BLOCK, matmul_scaled as kernel};
+use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
+use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
+use warpsmith_tensor_kernels::scaled::{BLOCK, STAGES, matmul_scaled as kernel};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;
@@ -97,7 +97,7 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
     let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES, 1.0), (&a, &b, &c))?;
-    let maps = (a_map(a, ROWS as u32)?, b_map(b, clusters.columns())?);
+    let maps = (a_map(a, ROWS as u32)?, b_map(b, BOX)?);
     let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());

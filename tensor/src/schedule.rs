@@ -8,57 +8,45 @@ use warpsmith_tensor_kernels::one_tile;
 /// multiprocessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Rows and columns of a tile of `c`: 128 x 256; or 128 x 128 or 64 x 128, of 16-bit numbers with an `a` by rows.
+    /// Rows and columns of a tile of `c`: 128 x 256, 128 x 128, 64 x 256 or 64 x 128. With an `a` by columns, or i8, the first.
     pub tile: [u32; 2],
     /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2.
     pub cluster: u32,
-    /// Parts of K that are summed by blocks of their own and then added, in their order: 1 for none. Of tiles of 128 x 256 up to 64,
-    /// by another launch, which `a` by columns, i8 and clusters of 2 do not have; of the smaller tiles 2, 4 or 8 in all of a cluster,
-    /// whose blocks they are too.
+    /// Parts of K that are summed by blocks of their own and then added, in their order: 1, 2, 4 or 8, and no more than 8 in all of a
+    /// cluster, whose blocks they are too. With an `a` by columns, or i8, 1.
     pub splits: u32,
 }
 
 /// The tile of the kernels of [`matmul`](mod@warpsmith_tensor_kernels::matmul).
 pub(crate) const LARGE: [u32; 2] = [TILE_M, TILE_N];
-/// Those of the kernels of [`one_tile`].
-pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::TILE_N];
-pub(crate) const SMALL: [u32; 2] = [64, one_tile::TILE_N];
+/// That of kernels that have tiles of one size.
+pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::COLUMNS as u32];
 
 /// Blocks of a cluster that share tiles.
 pub(crate) const CLUSTER: u32 = 2;
-/// Most parts.
-pub(crate) const MOST_SPLITS: u32 = 64;
 
 /// Microseconds of a multiprocessor for a stage of a tile, whatever the type: a stage has the same bytes of each.
 const fn stage_us(tile: [u32; 2], cluster: u32) -> f64 {
     match tile {
         LARGE if cluster == CLUSTER => 0.60,
         LARGE => 0.61,
-        MIDDLE if cluster == CLUSTER => 0.36,
-        MIDDLE => 0.40,
-        _ if cluster == CLUSTER => 0.22,
-        _ => 0.24,
-    }
-}
-
-/// Microseconds before the first product and after the last: once for blocks that go from tile to tile, for each wave of those with
-/// smaller tiles. Of the smallest two run at a time, one of which multiplies meanwhile.
-const fn ends_us(tile: [u32; 2]) -> f64 {
-    match tile {
-        LARGE => 3.0,
-        MIDDLE => 1.5,
-        _ => 0.8,
+        MIDDLE if cluster == CLUSTER => 0.40,
+        MIDDLE => 0.42,
+        [_, 256] if cluster == CLUSTER => 0.36,
+        [_, 256] => 0.38,
+        _ if cluster == CLUSTER => 0.24,
+        _ => 0.26,
     }
 }
 
 /// Microseconds before the first block begins.
 const BEGIN_US: f64 = 1.5;
+/// Microseconds before the first product and after the last of a block that goes from tile to tile: once.
+const PERSISTENT_US: f64 = 3.0;
+/// Those of a block with one tile: for each wave.
+const ONE_TILE_US: f64 = 4.0;
 /// Microseconds in which the blocks of a cluster add their sums.
-const ADD_US: f64 = 0.8;
-/// Microseconds of the launch that adds parts.
-const LAUNCH_US: f64 = 3.0;
-/// Bytes of parts that are written or read in a microsecond.
-const BYTES_PER_US: f64 = 3e6;
+const ADD_US: f64 = 2.0;
 
 /// What a schedule is made for.
 #[derive(Debug, Clone, Copy)]
@@ -71,8 +59,10 @@ pub(crate) struct Work {
     pub multiprocessors: u32,
     /// The tiles that there are kernels for.
     pub tiles: &'static [[u32; 2]],
-    /// Whether there are kernels that sum parts of large tiles.
-    pub has_parts: bool,
+    /// Whether there are kernels whose blocks have one tile, or a part of K of one.
+    pub has_clusters: bool,
+    /// Whether there are kernels for large tiles whose blocks go from tile to tile.
+    pub is_persistent: bool,
     /// How much longer a stage takes than one of a single product.
     pub slower: f64,
 }
@@ -84,7 +74,7 @@ pub(crate) fn multiprocessors(device: &Device) -> u32 {
 
 impl Schedule {
     /// The tiles that there are.
-    pub const TILES: [[u32; 2]; 3] = [LARGE, MIDDLE, SMALL];
+    pub const TILES: [[u32; 2]; 4] = [LARGE, MIDDLE, [64, 256], [64, 128]];
 
     /// The default of a product of 16-bit numbers of more than 16 rows, with an `a` of m x k and `b` of k x n elements, both with k
     /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
@@ -107,40 +97,31 @@ impl Schedule {
             batches: 1,
             multiprocessors: multiprocessors(device),
             tiles: &Self::TILES,
-            has_parts: true,
+            has_clusters: true,
+            is_persistent: true,
             slower: 1.0,
         })
     }
 
-    /// Whether there are kernels for it, for 16-bit numbers with an `a` by rows.
+    /// Whether there are kernels for it, but with an `a` by columns, or i8.
     pub fn exists(&self) -> bool {
         self.missing(&Self::TILES, true).is_none()
     }
 
     /// Which part of it there is not, and what there is.
-    pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_parts: bool) -> Option<String> {
+    pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_clusters: bool) -> Option<String> {
         let Self { tile, cluster, splits } = *self;
-        let is_small = tile != LARGE;
+        let [rows, columns] = tile;
         Some(if !Self::TILES.contains(&tile) {
-            let [rows, columns] = tile;
-            format!("tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128 and 64 x 128")
+            format!("tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128, 64 x 256 and 64 x 128")
         } else if !tiles.contains(&tile) {
-            let needed = if is_small {
-                "16-bit numbers and an a by rows"
-            } else {
-                "a c whose rows begin at multiples of 16 bytes"
-            };
-            format!("tiles of {} x {} need {needed}", tile[0], tile[1])
+            format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-        } else if splits == 0 || splits > MOST_SPLITS {
-            format!("{splits} parts of K: there are 1 to {MOST_SPLITS}")
-        } else if is_small && !(splits.is_power_of_two() && splits * cluster <= one_tile::MOST_IN_CLUSTER) {
-            format!(
-                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
-            )
-        } else if !is_small && splits > 1 && (cluster > 1 || !has_parts) {
-            "parts of K need clusters of 1 block, an a by rows, and fewer than 2^32 sums".to_owned()
+        } else if !splits.is_power_of_two() || splits * cluster > one_tile::MOST_IN_CLUSTER {
+            format!("{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8")
+        } else if splits > 1 && !has_clusters {
+            "parts of K need an a by rows, and another type than i8".to_owned()
         } else {
             return None;
         })
@@ -148,19 +129,14 @@ impl Schedule {
 
     /// The default: the one that costs least.
     pub(crate) fn of(work: Work) -> Self {
-        let parts = if work.has_parts { work.stages.min(MOST_SPLITS) } else { 1 };
-        let of = |tile, cluster, splits| Self { tile, cluster, splits };
-        let all = work.tiles.iter().flat_map(|tile| {
-            let most = if *tile == LARGE { parts } else { one_tile::MOST_IN_CLUSTER };
-            [CLUSTER, 1]
-                .into_iter()
-                .flat_map(move |cluster| (1..=most).map(move |splits| of(*tile, cluster, splits)))
+        let all = work.tiles.iter().flat_map(|&tile| {
+            [CLUSTER, 1].into_iter().flat_map(move |cluster| {
+                [1, 2, 4, 8].map(move |splits| Self { tile, cluster, splits })
+            })
         });
-        let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_parts).is_none());
+        let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_clusters).is_none());
         let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));
-        let best = best.unwrap_or(Self { tile: LARGE, cluster: 1, splits: 1 });
-        // As many parts as are not empty.
-        if best.tile == LARGE { Self { splits: work.parts(best.splits), ..best } } else { best }
+        best.unwrap_or(Self { tile: LARGE, cluster: 1, splits: 1 })
     }
 }
 
@@ -170,30 +146,25 @@ impl Work {
         self.stages.div_ceil(splits).max(1)
     }
 
-    /// Of `splits` parts those that have stages.
-    pub fn parts(&self, splits: u32) -> u32 {
-        self.stages.div_ceil(self.split_stages(splits)).max(1)
+    /// Whether a schedule is that of blocks that go from tile to tile.
+    pub fn is_persistent(&self, schedule: &Schedule) -> bool {
+        self.is_persistent && schedule.tile == LARGE && schedule.splits == 1
     }
 
     /// Microseconds, about.
     fn cost(&self, schedule: &Schedule) -> f64 {
         let Schedule { tile, cluster, splits } = *schedule;
         let rows = u64::from(self.m.div_ceil(tile[0] * cluster));
-        let tiles = rows * u64::from(self.n.div_ceil(tile[1])) * u64::from(self.batches);
-        let blocks = tiles * u64::from(splits);
-        let waves = blocks.div_ceil((self.multiprocessors / cluster).max(1).into());
-        let products =
-            waves as f64 * f64::from(self.split_stages(splits)) * stage_us(tile, cluster) * self.slower;
-        let added = match (splits, tile) {
-            (1, _) => 0.0,
-            (_, LARGE) => {
-                let bytes = 8.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.batches);
-                LAUNCH_US + f64::from(splits) * bytes / BYTES_PER_US
-            }
-            _ => waves as f64 * ADD_US,
-        };
-        let ends = if tile == LARGE { 1.0 } else { waves as f64 } * ends_us(tile);
-        BEGIN_US + ends + products + added
+        let columns = u64::from(self.n.div_ceil(tile[1]));
+        let clusters = rows * columns * u64::from(self.batches);
+        let waves = clusters.div_ceil((self.multiprocessors / (cluster * splits)).max(1).into());
+        let products = f64::from(self.split_stages(splits)) * stage_us(tile, cluster) * self.slower;
+        let waves = waves as f64;
+        if self.is_persistent(schedule) {
+            return BEGIN_US + PERSISTENT_US + waves * products;
+        }
+        let added = if splits > 1 { ADD_US } else { 0.0 };
+        BEGIN_US + waves * (ONE_TILE_US + products + added)
     }
 }
 
@@ -203,7 +174,8 @@ mod tests {
 
     fn work(m: u32, n: u32, stages: u32) -> Work {
         let (batches, multiprocessors, tiles) = (1, 132, &Schedule::TILES);
-        Work { m, n, stages, batches, multiprocessors, tiles, has_parts: true, slower: 1.0 }
+        let (has_clusters, is_persistent) = (true, true);
+        Work { m, n, stages, batches, multiprocessors, tiles, has_clusters, is_persistent, slower: 1.0 }
     }
 
     #[test]
@@ -225,21 +197,11 @@ mod tests {
     #[test]
     fn kernels_that_there_are_not_are_not_chosen() {
         for m in [1, 64, 100, 4096] {
-            let of = |tiles, has_parts| Schedule::of(Work { tiles, has_parts, ..work(m, 512, 64) });
+            let of = |tiles, has_clusters| Schedule::of(Work { tiles, has_clusters, ..work(m, 512, 64) });
             assert_eq!(of(&[LARGE], true).tile, LARGE);
             assert_eq!(of(&[MIDDLE], true).tile, MIDDLE);
             let plain = of(&[LARGE], false);
             assert_eq!((plain.tile, plain.splits), (LARGE, 1));
-        }
-    }
-
-    #[test]
-    fn no_part_of_a_large_tile_is_empty() {
-        for stages in 1..300 {
-            let work = Work { tiles: &[LARGE], ..work(64, 256, stages) };
-            let splits = Schedule::of(work).splits;
-            let before_last = (splits - 1) * work.split_stages(splits);
-            assert!(before_last < stages, "{stages} stages in {splits} parts");
         }
     }
 }

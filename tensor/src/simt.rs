@@ -103,7 +103,6 @@ impl Product<'_, '_> {
             batches: c.planes() as u32,
             a_planes: a.planes() as u32,
             b_planes: b.planes() as u32,
-            splits: 1,
             split_stages: (a.columns() as u32).div_ceil(STEP_K),
         };
         let strides = Strides { a: strides(a.stored), b: strides(b.stored), c: strides(c.stored) };

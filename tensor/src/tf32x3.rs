@@ -3,7 +3,7 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use warpsmith_core::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
-use warpsmith_tensor_kernels::matmul::ROW_BYTES;
+use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
 use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
 use warpsmith_tensor_kernels::tf32x3::{PARTING_THREADS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts};
 
@@ -62,7 +62,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES / 4, 3.0), (&a, &b, &c))?;
     let wholes = (Divided::new(a, a.is_transposed)?, Divided::new(b, !b.is_transposed)?);
     let (a_parts, b_parts) = (wholes.0.parts(stream)?, wholes.1.parts(stream)?);
-    let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), clusters.columns())?);
+    let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), BOX)?);
     let rows = RowStrides { pitch: c.stored.pitch as u64, plane: c.stored.plane as u64 };
     let (sizes, shared_by) = (clusters.sizes, clusters.shared_by());
     let kernel = stream.device().load(&IMAGE)?.kernel::<kernel>()?;

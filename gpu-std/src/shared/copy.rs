@@ -1,7 +1,7 @@
 //! Copies to shared memory that take no registers: `cp.async`.
 
 /// Begins to copy `from`, in global memory, to `to`, in shared memory. The copies of a thread are complete when it returns from
-/// [`wait_copies`]; other threads see them after a barrier behind that.
+/// [`wait_copies`], or from [`wait_copies_leaving`]; other threads see them after a barrier behind that.
 ///
 /// Of types of 4, 8 and 16 bytes the copy is asynchronous: a thread can have any number on the way, and goes on meanwhile. Others,
 /// and all on the emulated device, are complete at once.
@@ -39,13 +39,13 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
     #[cfg(target_arch = "nvptx64")]
     {
         macro_rules! copy {
-            ($bytes:literal) => {
+            ($cache:literal, $bytes:literal) => {
                 // SAFETY: the caller's promise.
                 unsafe {
                     core::arch::asm!(
                         concat!(
                             "{{ .reg .u64 t, f; cvta.to.shared.u64 t, {to}; cvta.to.global.u64 f, {from}; ",
-                            "cp.async.ca.shared.global [t], [f], ", $bytes, "; }}"
+                            "cp.async.", $cache, ".shared.global [t], [f], ", $bytes, "; }}"
                         ),
                         to = in(reg64) to,
                         from = in(reg64) from,
@@ -55,9 +55,10 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
             };
         }
         match size_of::<T>() {
-            4 => return copy!("4"),
-            8 => return copy!("8"),
-            16 => return copy!("16"),
+            4 => return copy!("ca", "4"),
+            8 => return copy!("ca", "8"),
+            // Past the L1 cache.
+            16 => return copy!("cg", "16"),
             _ => {}
         }
     }
@@ -72,5 +73,58 @@ pub fn wait_copies() {
     #[cfg(target_arch = "nvptx64")]
     unsafe {
         core::arch::asm!("cp.async.wait_all;", options(nostack))
+    }
+}
+
+/// Makes one group of the copies that the calling thread has begun by [`copy_async`] since it made the last.
+#[inline(always)]
+pub fn commit_copies() {
+    // SAFETY: it has no operands, and is not moved past copies, which are volatile too.
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!("cp.async.commit_group;", options(nostack))
+    }
+}
+
+/// Waits until at most `LATEST` of the groups that the calling thread has made by [`commit_copies`] are incomplete, the latest.
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use gpu_std::shared::{commit_copies, copy_async, wait_copies_leaving};
+///
+/// /// `sums[t]` becomes the sum of every 32nd element of `x` from `t` on; each thread has copied the next when it adds one.
+/// ///
+/// /// # Safety
+/// ///
+/// /// `x` has a multiple of 32 elements, and some.
+/// #[kernel(block(32))]
+/// unsafe fn sums(x: &[f32], mut out: DisjointMut<f32>) {
+///     let ring: *mut f32 = shared_array![f32; 64];
+///     let own = thread::linear_in_block() as usize;
+///     let mut sum = 0.0;
+///     // SAFETY: elements of the thread's own, which are read when they are complete and written again after that.
+///     unsafe {
+///         copy_async(&x[own], ring.add(own));
+///         commit_copies();
+///         for (step, at) in (own..x.len()).step_by(32).enumerate() {
+///             if at + 32 < x.len() {
+///                 copy_async(&x[at + 32], ring.add((step + 1) % 2 * 32 + own));
+///             }
+///             commit_copies();
+///             wait_copies_leaving::<1>();
+///             sum += ring.add(step % 2 * 32 + own).read();
+///         }
+///     }
+///     if let Some(out) = out.get_mut(thread::unique_index()) {
+///         *out = sum;
+///     }
+/// }
+/// ```
+#[inline(always)]
+pub fn wait_copies_leaving<const LATEST: usize>() {
+    // SAFETY: as in `wait_copies`.
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!("cp.async.wait_group {};", const LATEST, options(nostack))
     }
 }

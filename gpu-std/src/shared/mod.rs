@@ -54,7 +54,7 @@ mod own;
 mod padded;
 
 pub use array::Shared;
-pub use copy::{copy_async, wait_copies};
+pub use copy::{commit_copies, copy_async, wait_copies, wait_copies_leaving};
 pub use data::{SharedArray, SharedData};
 pub use double::DoubleBuffer;
 pub use padded::Padded;

@@ -32,7 +32,7 @@ pub use gpu_spec::Swizzle;
 pub use shared::{SharedMemory, SharedTile, SharedTiles};
 pub use wgmma::{
     Accumulator, Batch, Columns, Fragments, Half, KMajor, Major, MnMajor, Multiply, Operand, Output, Pending,
-    Sum,
+    Sum, Width,
 };
 
 /// Inline assembly on the GPU, a call on the emulated device.

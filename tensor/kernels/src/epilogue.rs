@@ -1,6 +1,6 @@
-//! [`Finish`]: what becomes of sums before they are stored, in the kernels of products and behind those of parts.
+//! [`Finish`]: what becomes of sums before they are stored.
 
-use core::num::NonZeroU32;
+use core::num::NonZeroU64;
 
 use gpu_std::math::fast;
 use gpu_std::prelude::*;
@@ -8,7 +8,8 @@ use gpu_std::scalar::Float;
 use gpu_std::tensor::Sum;
 use gpu_std::vectorized::store_run;
 
-use crate::matmul::{At, TILE_N};
+use crate::matmul::{At, Sizes, TILE_N};
+use crate::one_tile::RowStrides;
 
 /// What becomes of sums before they are stored: `activation(scale * sum + bias)`.
 #[derive(Debug, Clone, Copy, KernelValue)]
@@ -124,72 +125,31 @@ fn gelu(x: f32) -> f32 {
     x * fast::recip(1.0 + fast::exp2(x * (LINEAR + CUBIC * (x * x))))
 }
 
-/// Parts of the sums of products, and where the products lie. All figures are in elements.
-#[derive(Debug, Clone, Copy, KernelValue)]
-#[repr(C)]
-pub struct Parts {
-    /// Rows of a product.
-    pub m: u32,
-    /// Columns of a product.
-    pub n: u32,
-    /// Parts of each product, one after the other, in matrices of m rows of `pitch`.
-    pub splits: u32,
-    /// Products.
-    pub batches: u32,
-    /// From one row of a part to the next, a multiple of 4.
-    pub pitch: u32,
-    /// From one row of a product to the next.
-    pub c_pitch: u64,
-    /// From one product to the next.
-    pub c_plane: u64,
-}
-
-/// Four sums, which are loaded at once.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Four([f32; 4]);
-
-/// `c = activation(scale * (the sum of parts) + bias)`. Parts are added in their order.
+/// `c = activation(bias)`: what products of matrices without columns are.
 ///
 /// # Safety
 ///
-/// `parts` has `batches * splits * m * pitch` elements, fewer than 2^32, from a multiple of 16 bytes on; `c` has the products
-/// that `of` says, and `bias` n elements.
+/// `c` has `batches` products of `m` x `n` where `rows` says, and `bias` n elements.
 #[kernel(types(C = bf16, f16, f32), launch_bounds(256), no_panic)]
-pub unsafe fn finish_parts<C: Float>(
-    parts: &[f32],
+pub unsafe fn finish_nothing<C: Float>(
     mut c: DisjointMut<C>,
     bias: Option<&[C]>,
-    of: Parts,
+    sizes: Sizes,
+    rows: RowStrides,
     finish: Finish,
 ) {
-    let (parts, c) = (parts.as_ptr().cast::<Four>(), c.as_mut_ptr());
-    let quads = of.pitch / 4;
-    let plane = of.m * quads;
-    let mut i = thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x();
-    while i < of.batches * plane {
-        // SAFETY: there is a column, so that a row has at least four; and a row.
-        let (quads, plane) = unsafe { (NonZeroU32::new_unchecked(quads), NonZeroU32::new_unchecked(plane)) };
-        let (batch, in_plane) = (i / plane, i % plane);
-        let (row, column) = (in_plane / quads, in_plane % quads * 4);
-        let mut sums = [0.0f32; 4];
-        let mut split = 0;
-        while split < of.splits {
-            // SAFETY: the part has these four elements.
-            let part = unsafe { *parts.add(((batch * of.splits + split) * plane.get() + in_plane) as usize) };
-            let mut j = 0;
-            while j < 4 {
-                sums[j] += part.0[j];
-                j += 1;
-            }
-            split += 1;
-        }
-        let first = u64::from(batch) * of.c_plane + u64::from(row) * of.c_pitch;
-        if column < of.n {
-            // SAFETY: the product has these elements, which no other thread writes.
-            unsafe { finish.store(c, first, column, of.n, bias, sums) };
-        }
-        i += thread::grid_dim_x() * thread::block_dim_x();
+    let quads = u64::from(sizes.n.div_ceil(4));
+    let all = u64::from(sizes.batches) * u64::from(sizes.m) * quads;
+    let mut i = u64::from(thread::index_1d());
+    while i < all {
+        // SAFETY: there is a column, and a row, so that neither is zero.
+        let (quads, m) =
+            unsafe { (NonZeroU64::new_unchecked(quads), NonZeroU64::new_unchecked(sizes.m.into())) };
+        let (row, column) = (i / quads, i % quads * 4);
+        let first = row / m * rows.plane + row % m * rows.pitch;
+        // SAFETY: the product has the elements from here on, up to n, which no other thread writes.
+        unsafe { finish.store(c.as_mut_ptr(), first, column as u32, sizes.n, bias, [0.0; 4]) };
+        i += u64::from(thread::grid_dim_x()) * u64::from(thread::block_dim_x());
     }
 }
 

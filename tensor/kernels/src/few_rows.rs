@@ -1,19 +1,20 @@
 //! `C = A * B` for an A of few rows, as when a model generates one token after the other: bound by the memory of B, whose columns
 //! are adjacent in memory, as 16-bit numbers or as 4-bit weights.
 //!
-//! Each warp loads 16 bytes of [`TILE_N`] columns a lane, the next before it multiplies the last, and multiplies them by
-//! `mma.m16n8k16` as they lie in its registers: B takes the side of 16 rows, the rows of A that of 8 columns. The warps of a
-//! block sum interleaved parts of K, which are added in the order of the warps.
+//! Each lane copies 16 bytes of columns of B to places of its own in shared memory, several steps before it multiplies them by
+//! `mma.m16n8k16`: B takes the side of 16 rows, the rows of A that of 8 columns. The warps of a block sum interleaved parts of K,
+//! which are added in the order of the warps.
 //!
 //! Which numbers of a row meet in an instruction does not matter as long as both operands agree, so that no lane needs what
-//! another has loaded. The conversion of 4-bit numbers by the mantissa of a power of two is that of Marlin (Frantar et al. 2024) and
+//! another has copied, and no barrier is between the copies and the products. The conversion of 4-bit numbers by the mantissa of a power of two is that of Marlin (Frantar et al. 2024) and
 //! FasterTransformer.
 
 use core::array::from_fn;
 
 use gpu_std::prelude::*;
+use gpu_std::shared::{self, commit_copies, copy_async, wait_copies_leaving};
 use gpu_std::tensor::mma::{WarpOperand, mma};
-use gpu_std::vectorized::load_or;
+use gpu_std::vectorized::{load, load_or};
 
 use crate::epilogue::Finish;
 use crate::tiles::divide;
@@ -30,8 +31,18 @@ pub const GROUP_K: u32 = 128;
 pub const THREADS: u32 = 32 * WARPS as u32;
 
 const WARPS: usize = 8;
+/// Steps whose columns of B have places: one that is multiplied, and those under way.
+const STAGES: usize = 3;
 /// Columns of `A` in 16 bytes of each lane.
 const CHUNK_K: u32 = 32;
+
+/// Bytes of shared memory of a launch with this number of tiles: of 16-bit numbers, or of 4-bit weights.
+///
+/// The sums of the warps have room there at the end.
+pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
+    let loads = if is_4bit { 1 } else { 2 };
+    16 * THREADS * 2 * tiles * loads * STAGES as u32
+}
 
 /// What is multiplied; distances in elements.
 #[derive(Debug, Clone, Copy, KernelValue)]
@@ -65,7 +76,7 @@ pub struct FewRows {
 /// - The slices have the matrices that `sizes` says, with m and n at least 1. Rows of A and columns of B begin at multiples of
 ///   16 bytes.
 /// - `bias` has n elements. `c` overlaps neither `a` nor `b`.
-/// - The grid has one dimension and covers columns, rows and matrices.
+/// - The grid has one dimension and covers columns, rows and matrices, and the launch has [`shared_bytes`].
 #[kernel(
     types(T = bf16, f16),
     consts(GROUPS = 1, 2; TILES = 1, 2),
@@ -144,27 +155,38 @@ impl Place {
 trait Columns<T>: Copy {
     /// Chunks of a step.
     const CHUNKS: usize;
-    /// What a lane has of a column for a step.
-    type Loaded: Copy;
+    /// Times 16 bytes of a column that a lane has of a step.
+    const LOADS: usize;
+    /// What belongs to a column in a step beside them.
+    type Beside: Copy;
 
     /// The column of `A` of the first of 8 numbers of `chunk` in a lane's registers, from that of the step.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// The numbers from `at` on, or zeros where they are beyond k.
+    /// Begins to copy the numbers from `at` on, or zeros where they are beyond k, to `to` and each [`THREADS`] places on.
     ///
     /// # Safety
     ///
+    /// The column is one of B, the places are in shared memory, and nothing else uses them until the copy is complete.
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]);
+
+    /// # Safety
+    ///
     /// The column is one of B.
-    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded;
+    unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
     /// 8 numbers as the operands of two instructions.
-    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4];
+    ///
+    /// # Safety
+    ///
+    /// [`Self::copy`] to `from` is complete.
+    unsafe fn numbers(from: *const [u32; 4], beside: &Self::Beside, chunk: usize) -> [u32; 4];
 
     /// The numbers of A in the order of these.
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
 
     /// `sums + products`, with the scale of the column.
-    fn add(loaded: &Self::Loaded, sum: f32, product: f32) -> f32;
+    fn add(beside: &Self::Beside, sum: f32, product: f32) -> f32;
 }
 
 /// 16-bit numbers.
@@ -177,7 +199,8 @@ struct Plain<T> {
 
 impl<T: WarpOperand> Columns<T> for Plain<T> {
     const CHUNKS: usize = 2;
-    type Loaded = [[u32; 4]; 2];
+    const LOADS: usize = 2;
+    type Beside = ();
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
@@ -185,17 +208,31 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded {
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]) {
         let column = self.from.wrapping_add((u64::from(column) * self.pitch) as usize);
-        // SAFETY: the column lies there, and begins at a multiple of 16 bytes.
-        from_fn(|chunk| unsafe {
-            eight::<T, false>(column, at + <Self as Columns<T>>::at(chunk, quarter), self.k)
-        })
+        let mut chunk = 0;
+        while chunk < 2 {
+            let at = at + <Self as Columns<T>>::at(chunk, quarter);
+            let to = to.wrapping_add(chunk * THREADS as usize);
+            // SAFETY: the column lies there, and begins at a multiple of 16 bytes; the caller's promise.
+            unsafe {
+                if at + 8 <= self.k {
+                    copy_async(column.wrapping_add(at as usize).cast(), to);
+                } else {
+                    to.write(eight::<T, false>(column, at, self.k));
+                }
+            }
+            chunk += 1;
+        }
     }
 
     #[inline(always)]
-    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4] {
-        loaded[chunk]
+    unsafe fn beside(self, _: u32, _: u32) {}
+
+    #[inline(always)]
+    unsafe fn numbers(from: *const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { load(from.add(chunk * THREADS as usize).cast()) }
     }
 
     #[inline(always)]
@@ -204,7 +241,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    fn add(_: &Self::Loaded, sum: f32, product: f32) -> f32 {
+    fn add((): &(), sum: f32, product: f32) -> f32 {
         sum + product
     }
 }
@@ -218,10 +255,9 @@ struct Codes<'a, T> {
     k: u32,
 }
 
-/// A column's 32 codes of a lane, with their scale and zero.
+/// The scale and the zero of a column's 32 codes of a lane.
 #[derive(Clone, Copy)]
-struct Loaded4<T> {
-    codes: [u32; 4],
+struct Group<T> {
     scale: T,
     zero: u8,
 }
@@ -274,7 +310,8 @@ numbers! { bf16: 0x4300; f16: 0x6400; }
 
 impl<T: Number4> Columns<T> for Codes<'_, T> {
     const CHUNKS: usize = 4;
-    type Loaded = Loaded4<T>;
+    const LOADS: usize = 1;
+    type Beside = Group<T>;
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
@@ -282,33 +319,40 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn load(self, column: u32, at: u32, quarter: u32) -> Self::Loaded {
-        let is_there = at < self.k;
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
-        let group = u64::from(column) * u64::from(self.k / GROUP_K) + u64::from(at / GROUP_K);
         // SAFETY: a step has the columns of a group, so that all are there or none. Codes lie at multiples of 16 bytes.
         unsafe {
-            let codes = load_or::<u32, 4, false>(
-                self.codes.as_ptr().wrapping_add(first as usize).cast(),
-                is_there,
-                [0; 4],
-            );
+            if at < self.k {
+                copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn beside(self, column: u32, at: u32) -> Group<T> {
+        let is_there = at < self.k;
+        let group = u64::from(column) * u64::from(self.k / GROUP_K) + u64::from(at / GROUP_K);
+        // SAFETY: as above.
+        unsafe {
             let scales = self.scales.as_ptr().wrapping_add(group as usize);
             let [scale] = load_or::<T, 1, true>(scales, is_there, [core::mem::zeroed()]);
             let zero = match self.zeros {
                 Some(zeros) if is_there => *zeros.get_unchecked(group as usize),
                 _ => 8,
             };
-            Loaded4 { codes, scale, zero }
+            Group { scale, zero }
         }
     }
 
     #[inline(always)]
-    fn numbers(loaded: &Self::Loaded, chunk: usize) -> [u32; 4] {
+    unsafe fn numbers(from: *const [u32; 4], group: &Group<T>, chunk: usize) -> [u32; 4] {
+        // SAFETY: the caller's promise.
+        let codes = unsafe { load::<u32, 4>(from.cast()) };
         // The mantissa of `bf16` has seven bits.
-        let zero = (T::UNIT | u32::from(loaded.zero & 0x7f)) * 0x1_0001;
+        let zero = (T::UNIT | u32::from(group.zero & 0x7f)) * 0x1_0001;
         // Codes i and i + 4.
-        from_fn(|i| T::subtract(((loaded.codes[chunk] >> (4 * i)) & 0xf_000f) | (T::UNIT * 0x1_0001), zero))
+        from_fn(|i| T::subtract(((codes[chunk] >> (4 * i)) & 0xf_000f) | (T::UNIT * 0x1_0001), zero))
     }
 
     #[inline(always)]
@@ -319,8 +363,8 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    fn add(loaded: &Self::Loaded, sum: f32, product: f32) -> f32 {
-        sum + product * loaded.scale.cast::<f32>()
+    fn add(group: &Group<T>, sum: f32, product: f32) -> f32 {
+        sum + product * group.scale.cast::<f32>()
     }
 }
 
@@ -365,7 +409,6 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
 ) {
     /// Sums of a warp for each row of A: twice [`TILE_N`].
     const ROW: usize = 2 * TILE_N as usize;
-    let stage = shared_array![f32; WARPS * ROW * MOST_M as usize];
     let FewRows { m, n, k, .. } = sizes;
     let Place { plane, first_row, first_column } = place;
     let (lane, warp) = (warp::lane_id(), thread::thread_idx_x() / 32);
@@ -380,15 +423,37 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         a.as_ptr().wrapping_add((plane * sizes.a_plane + u64::from(row) * sizes.a_pitch) as usize)
     });
     let step = CHUNK_K * B::CHUNKS as u32;
+    let hop = WARPS as u32 * step;
+    let places = shared::dynamic_aligned::<[u32; 4]>().wrapping_add(thread::thread_idx_x() as usize);
+    let place = |stage: usize, tile: usize, half: usize| {
+        places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
+    };
+    let copy = |at: u32, stage: usize| {
+        let mut i = 0;
+        while i < 2 * TILES {
+            // SAFETY: the columns are those of B. The places are this thread's, which has multiplied what was there.
+            unsafe { b.copy(columns[i / 2][i % 2], at, quarter, place(stage, i / 2, i % 2)) };
+            i += 1;
+        }
+        commit_copies();
+    };
     // SAFETY: the columns are those of B.
-    let load = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.load(column, at, quarter) }));
+    let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
 
     let mut sums = [[[0.0f32; 4]; TILES]; GROUPS];
     let mut at = warp * step;
-    let mut loaded = load(at);
+    let mut stage = 0;
+    while stage < STAGES - 1 {
+        copy(at + stage as u32 * hop, stage);
+        stage += 1;
+    }
+    let mut groups = beside(at);
+    stage = 0;
     while at < k {
-        let next = at + WARPS as u32 * step;
-        let later = load(next);
+        let later = beside(at + hop);
+        // The place of the step before, which has been multiplied.
+        copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
+        wait_copies_leaving::<{ STAGES - 1 }>();
         let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
         let mut chunk = 0;
         while chunk < B::CHUNKS {
@@ -397,7 +462,10 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                 rows.map(|row| B::ordered(unsafe { eight::<T, true>(row, at + B::at(chunk, quarter), k) }));
             let mut tile = 0;
             while tile < TILES {
-                let [low, high] = [0, 1].map(|half| B::numbers(&loaded[tile][half], chunk));
+                // SAFETY: the copies of the stage are complete.
+                let [low, high] = [0, 1].map(|half| unsafe {
+                    B::numbers(place(stage, tile, half), &groups[tile][half], chunk)
+                });
                 let mut group = 0;
                 while group < GROUPS {
                     let mut pair = 0;
@@ -422,17 +490,21 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                 let mut i = 0;
                 while i < 4 {
                     let sum = &mut sums[group][tile][i];
-                    *sum = B::add(&loaded[tile][i / 2], *sum, products[group][tile][i]);
+                    *sum = B::add(&groups[tile][i / 2], *sum, products[group][tile][i]);
                     i += 1;
                 }
                 group += 1;
             }
             tile += 1;
         }
-        loaded = later;
-        at = next;
+        groups = later;
+        at += hop;
+        stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }
 
+    // The sums take the place of the copies.
+    thread::sync_threads();
+    let stage = shared::dynamic_aligned::<f32>();
     let mut group = 0;
     while group < GROUPS {
         let mut tile = 0;

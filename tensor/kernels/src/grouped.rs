@@ -5,11 +5,11 @@
 
 use gpu_std::prelude::*;
 use gpu_std::scalar::Float;
-use gpu_std::tensor::{KMajor, Major, MnMajor, SharedTile, TensorMap};
+use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, SharedTile, TensorMap, Width};
 
 use crate::epilogue::Finish;
 use crate::matmul::Element;
-use crate::one_tile::{Plain, STAGES, TILE_N, TilePlace, product, resident, threads};
+use crate::one_tile::{Plain, STAGES, TilePlace, product, resident, threads};
 use crate::sequences::Sequences;
 use crate::tiles::divide;
 
@@ -30,30 +30,34 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Blocks of a launch whose tiles have `rows` rows.
-    pub const fn blocks(&self, rows: u32) -> u64 {
-        (self.m / rows + self.count) as u64 * self.n.div_ceil(TILE_N) as u64
+    /// Blocks of a launch with tiles of this size.
+    pub const fn blocks(&self, [rows, columns]: [u32; 2]) -> u64 {
+        (self.m / rows + self.count) as u64 * self.n.div_ceil(columns) as u64
     }
 }
 
+/// The tile of [`matmul_grouped()`].
+pub const LARGE: [u32; 2] = [128, 256];
+/// That of [`matmul_grouped_few()`].
+pub const SMALL: [u32; 2] = [64, 128];
+
 /// `c = activation(scale * a * b + bias)`, where the rows from `offsets[i]` to `offsets[i + 1]` of `a` are multiplied by plane i of
-/// `b`, with bias i, by tiles of `ROWS` rows. Rows of no group are not written. `a` is K-major; [`KMajor`] are `b` of columns,
+/// `b`, with bias i, by tiles of 128 x 256. Rows of no group are not written. `a` is K-major; [`KMajor`] are `b` of columns,
 /// [`MnMajor`] those of rows.
 ///
 /// # Safety
 ///
 /// That of [`product`]: the map of `a` has one plane, and that of `b` one for each group. The grid has one dimension, and
-/// `groups.blocks(ROWS)` blocks, each a cluster of its own. `offsets` has one element more than there are groups, `bias` n for each
+/// `groups.blocks(LARGE)` blocks, each a cluster of its own. `offsets` has one element more than there are groups, `bias` n for each
 /// group. `c` has m rows, and overlaps neither `a` nor `b`.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
-    consts(ROWS = 64, 128),
     arch = "90a",
-    block(threads(ROWS)),
-    launch_bounds(threads(ROWS), resident(ROWS)),
+    block(threads(128)),
+    launch_bounds(threads(128), resident(128, 256)),
     no_panic
 )]
-pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
+pub unsafe fn matmul_grouped<T, B: Major>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     mut c: DisjointMut<T>,
@@ -64,8 +68,55 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
 ) where
     T: Element<Sum = f32, Output = T> + Float,
 {
+    // SAFETY: the caller's promise.
+    unsafe { of_groups::<T, B, 128, 256>(a, b, &mut c, offsets, bias, groups, finish) }
+}
+
+/// [`matmul_grouped()`] by tiles of 64 x 128, for groups of few rows.
+///
+/// # Safety
+///
+/// That of [`matmul_grouped()`], with `groups.blocks(SMALL)` blocks.
+#[kernel(
+    types(T = bf16, f16; B = KMajor, MnMajor),
+    arch = "90a",
+    block(threads(64)),
+    launch_bounds(threads(64), resident(64, 128)),
+    no_panic
+)]
+pub unsafe fn matmul_grouped_few<T, B: Major>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    mut c: DisjointMut<T>,
+    offsets: &[u32],
+    bias: Option<&[T]>,
+    groups: Groups,
+    finish: Finish,
+) where
+    T: Element<Sum = f32, Output = T> + Float,
+{
+    // SAFETY: the caller's promise.
+    unsafe { of_groups::<T, B, 64, 128>(a, b, &mut c, offsets, bias, groups, finish) }
+}
+
+/// # Safety
+///
+/// That of [`matmul_grouped()`], with tiles of `ROWS` x `COLUMNS`.
+#[inline(always)]
+unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
+    a: &TensorMap<T, 3>,
+    b: &TensorMap<T, 3>,
+    c: &mut DisjointMut<T>,
+    offsets: &[u32],
+    bias: Option<&[T]>,
+    groups: Groups,
+    finish: Finish,
+) where
+    T: Element<Sum = f32, Output = T> + Float,
+    Columns<COLUMNS>: Width,
+{
     let Groups { count, m, n, k, pitch } = groups;
-    let (number, column) = divide(thread::block_idx_x(), n.div_ceil(TILE_N));
+    let (number, column) = divide(thread::block_idx_x(), n.div_ceil(COLUMNS as u32));
     let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, band: 1 };
     // SAFETY: the caller's promise.
     let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {
@@ -78,7 +129,7 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
     });
     let place = TilePlace {
         row: first_row + group.row,
-        column: column * TILE_N,
+        column: column * COLUMNS as u32,
         a_plane: 0,
         b_plane: group.sequence,
         stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
@@ -87,7 +138,7 @@ pub unsafe fn matmul_grouped<T, B: Major, const ROWS: usize>(
     let to = c.as_mut_ptr();
     // SAFETY: the caller's promise; the rows of C are those of the group.
     unsafe {
-        product::<T, B, ROWS, STAGES, _>(a, b, place, Plain, |row, column, sums| {
+        product::<T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, |row, column, sums| {
             let column = place.column + column;
             if group.row + row < rows && column < n {
                 finish.store(to, u64::from(place.row + row) * pitch, column, n, bias, sums);

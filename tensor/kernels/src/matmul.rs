@@ -66,9 +66,7 @@ pub struct Sizes {
     pub a_planes: u32,
     /// Matrices of B, likewise.
     pub b_planes: u32,
-    /// Parts of the sums of a product, each a plane of C of its own.
-    pub splits: u32,
-    /// Stages of a part. The last has fewer, and of the blocks of a cluster some may have none.
+    /// Stages of the part of K that a block of a cluster sums, where they divide K. The last has fewer, and some may have none.
     pub split_stages: u32,
 }
 
@@ -155,52 +153,6 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
     unsafe { product::<T, T::Output, KMajor, KMajor, CLUSTER>(a, b, c, sizes, finish) }
 }
 
-/// The sums of parts of K of `a * b`, each a plane of `c`, for products of few tiles: [`finish_parts`](fn@crate::epilogue::finish_parts) adds them. `a` is K-major.
-///
-/// # Safety
-///
-/// That of [`product`].
-#[kernel(
-    types(T = bf16, f16; B = KMajor, MnMajor),
-    consts(CLUSTER = 1),
-    arch = "90a",
-    block(THREADS),
-    cluster(CLUSTER),
-    no_panic
-)]
-pub unsafe fn matmul_parts<T: Element<Sum = f32>, B: Major, const CLUSTER: u32>(
-    a: &TensorMap<T, 3>,
-    b: &TensorMap<T, 3>,
-    c: &TensorMap<f32, 3>,
-    sizes: Sizes,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { product::<T, f32, KMajor, B, CLUSTER>(a, b, c, sizes, |_, _| ()) }
-}
-
-/// [`matmul_parts()`] of types that are multiplied K-major alone.
-///
-/// # Safety
-///
-/// That of [`product`].
-#[kernel(
-    types(T = f32, F8E4M3),
-    consts(CLUSTER = 1),
-    arch = "90a",
-    block(THREADS),
-    cluster(CLUSTER),
-    no_panic
-)]
-pub unsafe fn matmul_tn_parts<T: Element<Sum = f32>, const CLUSTER: u32>(
-    a: &TensorMap<T, 3>,
-    b: &TensorMap<T, 3>,
-    c: &TensorMap<f32, 3>,
-    sizes: Sizes,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { product::<T, f32, KMajor, KMajor, CLUSTER>(a, b, c, sizes, |_, _| ()) }
-}
-
 /// `c = a * b` of integers, both K-major, whose sums wrap.
 ///
 /// # Safety
@@ -228,7 +180,7 @@ pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER
 /// - The maps are of the matrices that `sizes` says, their third dimension the planes. The boxes have `Swizzle::Bytes128` and
 ///   [`ROW_BYTES`] of columns. Those of a K-major A have [`TILE_M`] rows and of a K-major B [`TILE_N`] / `CLUSTER`; those of
 ///   an MN-major matrix have [`BOX`] rows, and those of C [`GROUP_ROWS`].
-/// - `c` overlaps neither `a` nor `b`, and has `batches * splits` planes.
+/// - `c` overlaps neither `a` nor `b`, and has a plane for each product.
 #[inline(always)]
 pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
@@ -258,7 +210,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
 
     // What lies outside of the matrices is read as zero, and not written.
     let tile_k = SharedTile::<T, 64>::COLUMNS;
-    let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N, tile_k);
+    let tiles = Tiles::new(&sizes, TILE_M * CLUSTER, TILE_N);
+    let stages = sizes.k.div_ceil(tile_k);
     let (first, step) = (thread::block_idx_x() / CLUSTER, thread::grid_dim_x() / CLUSTER);
     let warp = warp_group::warp_index();
     let mut slot = Slot::new();
@@ -274,8 +227,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 let column = tile.column * TILE_N;
                 let (a_plane, b_plane) =
                     (tile.batch.min(sizes.a_planes - 1), tile.batch.min(sizes.b_planes - 1));
-                let mut stage = tile.stages.0;
-                while stage < tile.stages.1 {
+                let mut stage = 0;
+                while stage < stages {
                     let (a_tile, b_tile, loaded) = (a_tiles.at(slot), b_tiles.at(slot), full.at(slot));
                     let at = stage * tile_k;
                     // SAFETY: the consumers of all blocks that the copies reach have read the stage. Each of these blocks
@@ -332,19 +285,19 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
             let tile = tiles.at(number);
             let mut running = sums.pending();
             let mut last = slot;
-            let mut stage = tile.stages.0;
-            while stage < tile.stages.1 {
+            let mut stage = 0;
+            while stage < stages {
                 // SAFETY: the stage is loaded, and read until the products of the batch are waited for. All threads of the
                 // warp group do the same.
                 unsafe {
                     full.at(slot).wait(slot.parity());
                     let a_tile = a_tiles.at(slot).rows::<64>(group);
                     let mut batch = running.begin();
-                    batch.mma_of::<A, B, T, T>(a_tile, b_tiles.at(slot), stage > tile.stages.0);
+                    batch.mma_of::<A, B, T, T>(a_tile, b_tiles.at(slot), stage > 0);
                     running = batch.commit();
                 }
                 running.wait_for_earlier();
-                if stage > tile.stages.0 {
+                if stage > 0 {
                     // SAFETY: the products of the stage before are done.
                     unsafe { release(empty.at(last), warp, CLUSTER, 0) };
                 }
@@ -386,8 +339,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                     let column = column + part;
                     // SAFETY: the tiles are written, and nothing writes them until they were read.
                     unsafe {
-                        c.store(own_tiles.tile::<0>(), [column, row, tile.plane]);
-                        c.store(own_tiles.tile::<1>(), [column + columns, row, tile.plane]);
+                        c.store(own_tiles.tile::<0>(), [column, row, tile.batch]);
+                        c.store(own_tiles.tile::<1>(), [column + columns, row, tile.batch]);
                     }
                     commit_stores();
                 }

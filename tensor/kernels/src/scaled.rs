@@ -10,10 +10,12 @@ use gpu_std::tensor::{F8E4M3, KMajor, TensorMap};
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{ROWS, RowStrides, STAGES, Stage, TILE_N, TilePlace, into_rows, product, threads};
+use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, into_rows, product};
 
 /// Numbers along K, and columns of B, of a scale.
-pub const BLOCK: u32 = TILE_N;
+pub const BLOCK: u32 = COLUMNS as u32;
+/// Stages of the ring.
+pub const STAGES: usize = 6;
 
 /// The scales of a tile.
 #[derive(Clone, Copy)]
@@ -49,11 +51,11 @@ impl Stage for Scales {
 ///
 /// # Safety
 ///
-/// That of [`product`]. The grid has one dimension, and a cluster for each `shared_by` tiles. There is one product, without splits, and
+/// That of [`product`]. The grid has one dimension, and a cluster for each `shared_by` tiles. There is one product, and
 /// the `split_stages` of `sizes` are those of each block of a cluster but the last. `c` is where `rows` says, and overlaps neither `a`
 /// nor `b`; `bias` has n elements, `a_scales` one for each row and block of K, and `b_scales` one for each [`BLOCK`] columns and block of
 /// K.
-#[kernel(arch = "90a", block(threads(ROWS)), launch_bounds(threads(ROWS), 1), no_panic)]
+#[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_scaled(
     a: &TensorMap<F8E4M3, 3>,
     b: &TensorMap<F8E4M3, 3>,
@@ -66,7 +68,7 @@ pub unsafe fn matmul_scaled(
     shared_by: u32,
     finish: Finish,
 ) {
-    let (place, batch) = TilePlace::of_cluster::<F8E4M3>(&sizes, ROWS as u32, shared_by);
+    let (place, batch) = TilePlace::of_cluster::<F8E4M3>(&sizes, [ROWS, COLUMNS], shared_by);
     let blocks = sizes.k.div_ceil(BLOCK);
     let scales = Scales {
         a: a_scales.as_ptr().wrapping_add(place.row as usize * blocks as usize),
@@ -78,6 +80,6 @@ pub unsafe fn matmul_scaled(
     // SAFETY: the caller's promise.
     unsafe {
         let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<F8E4M3, KMajor, ROWS, STAGES, _>(a, b, place, scales, store);
+        product::<F8E4M3, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, scales, store);
     }
 }

@@ -52,7 +52,7 @@ pub struct Strides {
 /// # Safety
 ///
 /// The slices have the matrices that `sizes` and `strides` say, `bias` n elements, and `c` overlaps neither `a` nor `b`. The grid
-/// has one dimension and a block for each tile of each product; there are no parts.
+/// has one dimension and a block for each tile of each product.
 #[kernel(
     types(A = KMajor, MnMajor; B = KMajor, MnMajor),
     arch = 80,
@@ -70,7 +70,7 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     finish: Finish,
 ) {
     let stage = shared_array![f32; 4 * BUFFER];
-    let tile = Tiles::new(&sizes, TILE, TILE, STEP_K).at(thread::block_idx_x());
+    let tile = Tiles::new(&sizes, TILE, TILE).at(thread::block_idx_x());
     let (first_row, first_column) = (tile.row * TILE, tile.column * TILE);
     let number = thread::thread_idx_x();
     let a = Operand::new::<A>(a, strides.a, tile.batch, first_row, (sizes.m, sizes.k));

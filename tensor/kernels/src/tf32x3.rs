@@ -13,7 +13,7 @@ use gpu_std::vectorized::store_run;
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{ROWS, RowStrides, Stage, TilePlace, into_rows, product, threads};
+use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, into_rows, product};
 use crate::tiles::divide;
 
 /// Stages of the ring, each of two tiles of both operands.
@@ -152,7 +152,7 @@ fn rounded(x: f32) -> f32 {
 /// That of [`product`]; matrix i of `a` and of `b` are planes `2 * i` and `2 * i + 1` of their maps. The grid has one dimension, and a
 /// cluster for each `shared_by` tiles of each product. `sizes` has no splits, and its `split_stages` are those of each block of a cluster but the
 /// last. `c` has the products where `rows` says, and overlaps neither `a` nor `b`; `bias` has n elements.
-#[kernel(arch = "90a", block(threads(ROWS)), launch_bounds(threads(ROWS), 1), no_panic)]
+#[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(
     a: &TensorMap<f32, 3>,
     b: &TensorMap<f32, 3>,
@@ -163,11 +163,11 @@ pub unsafe fn matmul_tf32x3(
     shared_by: u32,
     finish: Finish,
 ) {
-    let (place, batch) = TilePlace::of_cluster::<f32>(&sizes, ROWS as u32, shared_by);
+    let (place, batch) = TilePlace::of_cluster::<f32>(&sizes, [ROWS, COLUMNS], shared_by);
     let place = TilePlace { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
     // SAFETY: the caller's promise.
     unsafe {
         let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<f32, KMajor, ROWS, STAGES, _>(a, b, place, TwoParts, store);
+        product::<f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, TwoParts, store);
     }
 }

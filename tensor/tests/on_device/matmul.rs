@@ -205,7 +205,7 @@ fn wrong_matrices_are_named() {
     assert!(matches!(error, TensorError::Alignment { matrix: "a", bytes: 18, .. }), "{text}");
     let (error, text) = refused::<bf16>([8, 8], [9, 8], 0, false);
     assert!(matches!(error, TensorError::Alignment { matrix: "b", bytes: 18, .. }), "{text}");
-    let (error, text) = refused::<f32>([8, 17], [8, 9], 0, true);
+    let (error, text) = refused::<i8>([16, 17], [16, 9], 0, true);
     assert!(matches!(error, TensorError::Alignment { matrix: "c", bytes: 36, .. }), "{text}");
     let (error, text) = refused::<bf16>([8, 8], [8, 8], 1, true);
     assert!(matches!(error, TensorError::Alignment { matrix: "a", bytes: 16, .. }), "{text}");

@@ -15,19 +15,21 @@ use crate::reduce::options;
 use crate::vectors::{first, load, store, stride, vectors};
 use crate::words::{Slot, are_of};
 
-/// The most threads in a block.
-pub const THREADS: u32 = 256;
+/// The most threads in a block of the kernel for up to `world` ranks: those of more need more registers.
+pub const fn threads(world: usize) -> u32 {
+    if world <= 2 { 512 } else { 256 }
+}
 
 /// Reduces `len` elements at `x` of all ranks into `y`, which may be `x`. `WORLD` is at least the number of ranks.
 ///
 /// # Safety
-/// All ranks launch it in the same shape, with blocks and grids of one row, at most [`THREADS`] and
+/// All ranks launch it in the same shape, with blocks and grids of one row, at most [`threads`] and
 /// [`MAX_BLOCKS`](crate::meeting::MAX_BLOCKS), a block with as many threads as there are ranks at least, and with meetings of one
 /// communicator that differ in nothing but the rank. There is [`room`](crate::words::room) for the elements. `x` is valid for reads, `y` for writes.
 #[kernel(
     types(T = i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16),
     consts(WORLD = 2, 4, 8),
-    launch_bounds(256, 1)
+    launch_bounds(threads(WORLD), 1)
 )]
 pub unsafe fn push<T: Packed, const WORLD: usize>(
     x: *const T,

@@ -14,7 +14,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use crate::meeting::{Epoch, FLAG_BYTES};
 
 /// Bytes of the words of an epoch in a segment.
-pub(crate) const SIDE_BYTES: usize = 1 << 20;
+pub(crate) const SIDE_BYTES: usize = 4 << 20;
 /// Bytes of a pair of words.
 const PAIR: usize = 16;
 

@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
+use warpsmith_collective_kernels::push;
 use warpsmith_collective_kernels::words::room;
 
 use crate::backend::{Batch, Call, Kind};
 
 /// Bytes of a half of a rank's segment, on GPUs and on emulated devices: what one launch reduces at most.
 const HALF_BYTES: (usize, usize) = (16 << 20, 256 << 10);
-/// Threads of a block, on GPUs and on emulated devices; those of elements that are pushed.
+/// Threads of a block, on GPUs and on emulated devices.
 const THREADS: (u32, u32) = (512, 32);
-const PUSH_THREADS: (u32, u32) = (warpsmith_collective_kernels::push::THREADS, 32);
 /// The most blocks of a launch, on GPUs and on emulated devices.
 const BLOCKS: (usize, usize) = (128, 2);
-const PUSH_BLOCKS: (usize, usize) = (64, 2);
 /// The last epoch before the first operation: emulated devices soon come to the end of the numbers.
 const EPOCHS_BEFORE: (u32, u32) = (0, u32::MAX - 20);
 
@@ -28,23 +27,25 @@ struct Thresholds {
     world: usize,
     /// Of elements that are pushed as words.
     pushed: usize,
-    /// Of one shot; more are reduced where they are, if all ranks reach them there.
+    /// Of one shot.
     one_shot: usize,
+    /// Of what is written to the others; more is reduced where it is, if all ranks reach it there.
+    written: usize,
     /// Of what Auto does not leave to NCCL.
     auto: usize,
 }
 
-const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, auto: 0 };
+const NONE: Thresholds = Thresholds { world: 0, pushed: 0, one_shot: 0, written: 0, auto: 0 };
 
 /// Those of two ranks were measured on two H100 with NVLink, the others are estimates from what others have published.
 const THRESHOLDS: [Thresholds; 3] = [
-    Thresholds { world: 2, pushed: 256 << 10, one_shot: 512 << 10, auto: 16 << 20 },
-    Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, auto: 4 << 20 },
-    Thresholds { world: 8, pushed: 32 << 10, one_shot: 128 << 10, auto: 4 << 20 },
+    Thresholds { world: 2, pushed: 1 << 20, one_shot: 512 << 10, written: 8 << 20, auto: 16 << 20 },
+    Thresholds { world: 4, pushed: 64 << 10, one_shot: 256 << 10, written: 256 << 10, auto: 4 << 20 },
+    Thresholds { world: 8, pushed: 32 << 10, one_shot: 128 << 10, written: 128 << 10, auto: 4 << 20 },
 ];
 /// Of emulated devices, small enough for tests to have all ways.
 const EMULATED_THRESHOLDS: Thresholds =
-    Thresholds { world: usize::MAX, pushed: 2 << 10, one_shot: 8 << 10, auto: 1 << 20 };
+    Thresholds { world: usize::MAX, pushed: 2 << 10, one_shot: 8 << 10, written: 8 << 10, auto: 1 << 20 };
 
 // There is room for what is pushed.
 const _: () = {
@@ -142,7 +143,7 @@ impl Choice {
 
     /// Whether this number of bytes is reduced where it is, if all ranks reach it there.
     pub fn is_direct(&self, bytes: usize) -> bool {
-        bytes > self.thresholds().one_shot
+        bytes > self.thresholds().written
     }
 
     /// The shape of a launch whose threads share vectors of this number of bytes.
@@ -152,7 +153,10 @@ impl Choice {
 
     /// The shape of a launch that pushes this number of bytes.
     pub fn push_shape(&self, bytes: usize) -> Shape {
-        shape(self.of(PUSH_THREADS), self.of(PUSH_BLOCKS), bytes)
+        let (threads, most) = (self.of((push::threads(self.world), THREADS.1)), self.of(BLOCKS));
+        // More blocks of half as many threads, as long as each has a vector.
+        let is_enough = bytes <= 16 * (threads / 2) as usize * most;
+        shape(if is_enough { threads / 2 } else { threads }, most, bytes)
     }
 }
 
@@ -183,12 +187,15 @@ mod tests {
         assert_eq!([0, 64 << 10].map(|bytes| way(4, bytes)), [Way::Pushed; 2]);
         assert_eq!([(64 << 10) + 1, 256 << 10].map(|bytes| way(4, bytes)), [Way::OneShot; 2]);
         assert_eq!(way(3, (256 << 10) + 1), Way::TwoShot);
-        assert_eq!([256 << 10, (256 << 10) + 1, 1 << 30].map(|bytes| way(2, bytes)), {
+        assert_eq!([1 << 20, (1 << 20) + 1, 1 << 30].map(|bytes| way(2, bytes)), {
             [Way::Pushed, Way::OneShot, Way::OneShot]
         });
         assert_eq!([1, 32 << 10].map(|bytes| way(8, bytes)), [Way::Pushed; 2]);
         // Each thread has one vector.
-        assert_eq!(AUTO.push_shape(256 << 10), Shape { blocks: 64, threads: 256 });
+        let shape = |world, bytes| Choice { world, ..AUTO }.push_shape(bytes);
+        assert_eq!(shape(2, 256 << 10), Shape { blocks: 64, threads: 256 });
+        assert_eq!(shape(2, 1 << 20), Shape { blocks: 128, threads: 512 });
+        assert_eq!(shape(4, 64 << 10), Shape { blocks: 32, threads: 128 });
     }
 
     #[test]
