@@ -10,7 +10,7 @@ use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
 use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
-use crate::teams::{Ahead, Lanes, Team, each, lanes, lanewise, load, with_lanes};
+use crate::teams::{Lanes, Team, each, lanes, lanewise, load, with_lanes};
 
 /// How many elements, their mean, and the sum of their squared differences from it.
 pub(crate) struct Moments;
@@ -200,13 +200,7 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
     let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
-    let ahead = |next: Ahead| {
-        if in_vectors != 0 {
-            // SAFETY: the view has the row; the rest is the caller's promise.
-            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS)) };
-        }
-    };
-    Team::for_rows(team, x.height(), ahead, |row, team| {
+    Team::for_rows(team, x.height(), |row, team| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
@@ -348,16 +342,7 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
     let norm = Norm { is_rms: is_rms != 0, epsilon, width: x.width() as u32 };
-    let ahead = |next: Ahead| {
-        if in_vectors != 0 {
-            // SAFETY: the views have the row; the rest is the caller's promise.
-            unsafe {
-                next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS));
-                next.fetch(dy.as_ptr(), dy.pitch(), x.width(), held_vectors::<T>(ITEMS));
-            }
-        }
-    };
-    Team::for_rows(team, x.height(), ahead, |row, team| {
+    Team::for_rows(team, x.height(), |row, team| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
             || x.as_ptr().wrapping_add(row.get() * x.pitch()),

@@ -9,7 +9,7 @@ use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
 
 use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
-use crate::teams::{Ahead, Lanes, Team, each, lanes, lanewise, with_lanes};
+use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
 
 /// eˣ for values that are rounded to `T`: for the two 16-bit types, of which a GPU moves as many in a second as it computes
 /// exact exponentials, the approximate one, whose error is far below theirs.
@@ -131,13 +131,7 @@ pub unsafe fn softmax<T: Float, const ITEMS: usize>(
     in_vectors: u32,
 ) {
     let (out, out_pitch) = (out.as_mut_ptr(), out.pitch());
-    let ahead = |next: Ahead| {
-        if in_vectors != 0 {
-            // SAFETY: the view has the row; the rest is the caller's promise.
-            unsafe { next.fetch(x.as_ptr(), x.pitch(), x.width(), held_vectors::<T>(ITEMS)) };
-        }
-    };
-    Team::for_rows(team, x.height(), ahead, |row, team| {
+    Team::for_rows(team, x.height(), |row, team| {
         let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
@@ -225,16 +219,7 @@ pub unsafe fn softmax_backward<T: Float, const ITEMS: usize>(
     in_vectors: u32,
 ) {
     let (dx, dx_pitch) = (dx.as_mut_ptr(), dx.pitch());
-    let ahead = |next: Ahead| {
-        if in_vectors != 0 {
-            // SAFETY: the views have the row; the rest is the caller's promise.
-            unsafe {
-                next.fetch(y.as_ptr(), y.pitch(), y.width(), held_vectors::<T>(ITEMS));
-                next.fetch(dy.as_ptr(), dy.pitch(), y.width(), held_vectors::<T>(ITEMS));
-            }
-        }
-    };
-    Team::for_rows(team, y.height(), ahead, |row, team| {
+    Team::for_rows(team, y.height(), |row, team| {
         let target = || dx.wrapping_add(row.get() * dx_pitch);
         let sources = (
             || y.as_ptr().wrapping_add(row.get() * y.pitch()),

@@ -11,7 +11,7 @@
 use core::mem::MaybeUninit;
 use core::num::NonZeroU32;
 
-use gpu_std::vectorized::{fetch_ahead, opaque};
+use gpu_std::vectorized::opaque;
 use gpu_std::{KernelType, cluster, shared_array, thread, warp};
 
 use crate::tile::Split;
@@ -70,23 +70,15 @@ impl Team {
     }
 
     /// Calls `work` with each of `height` rows that the calling thread's team has, of `threads` in each block of its cluster.
-    /// Before it, one thread of each block of a team of several calls `ahead` with the row after that: these wait long for each
-    /// other's results, and memory need not.
     ///
     /// What a team is made of is read again for each row, which takes fewer registers than to keep it.
     #[inline(always)]
-    pub fn for_rows(
-        threads: u32,
-        height: usize,
-        ahead: impl Fn(Ahead),
-        mut work: impl FnMut(Row, &mut Self),
-    ) {
+    pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
         let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
         let (first, height, mut phase) = (own.first(), height as u32, 0);
         if first < height as usize {
             let mut row = first as u32;
             loop {
-                Self::of(opaque(threads), blocks_again(), place_again()).fetch_next(row, height, &ahead);
                 let mut own = Self::of(opaque(threads), blocks_again(), place_again());
                 own.phase = phase;
                 work(Row(row), &mut own);
@@ -114,16 +106,6 @@ impl Team {
         let first = if blocks > 1 { rank_again() * threads } else { 0 };
         let (size, rank) = ((blocks * threads) as usize, (first + thread) as usize);
         Self { size, rank, lanes, blocks, thread, block, phase: 0 }
-    }
-
-    /// Calls `ahead` with the row after `row`, in one thread of each block of a team of several, if there is one.
-    #[inline(always)]
-    fn fetch_next(&self, row: u32, height: u32, ahead: &impl Fn(Ahead)) {
-        let step = self.step() as u32;
-        if self.thread == 0 && self.blocks > 1 && step < height - row {
-            let part = self.rank as u32 >> self.block.trailing_zeros();
-            ahead(Ahead { row: row + step, part, parts: self.blocks, threads: self.block });
-        }
     }
 
     /// The team's first row; its others follow every [`Self::step`] rows.
@@ -229,38 +211,6 @@ fn rank_again() -> u32 {
         cluster::block_rank()
     } else {
         read_again!("%cluster_ctarank", cluster::block_rank())
-    }
-}
-
-/// A block's part of the row that its team works on next.
-pub(crate) struct Ahead {
-    row: u32,
-    part: u32,
-    parts: u32,
-    threads: u32,
-}
-
-impl Ahead {
-    /// Begins to fetch the part of the row, of a view of rows of `len` elements every `pitch`, if the team's threads hold the row in
-    /// `vectors` of 16 bytes each: a longer row would drive itself out of the cache.
-    ///
-    /// # Safety
-    ///
-    /// The view has the row. It begins at a multiple of 16 bytes and has a multiple of 16 bytes.
-    #[inline(always)]
-    pub unsafe fn fetch<T>(&self, view: *const T, pitch: usize, len: usize, vectors: usize) {
-        if len * size_of::<T>() > self.parts as usize * self.threads as usize * vectors * 16 {
-            return;
-        }
-        let bytes = (len * size_of::<T>()) as u32;
-        // Blocks are a power of two.
-        let part = ((bytes / 16 + self.parts - 1) >> self.parts.trailing_zeros()) * 16;
-        let first = self.part * part;
-        if first < bytes {
-            let row = view.wrapping_add(self.row as usize * pitch);
-            // SAFETY: the part lies in the row; the rest is the caller's promise.
-            unsafe { fetch_ahead(row.wrapping_byte_add(first as usize), part.min(bytes - first)) };
-        }
     }
 }
 

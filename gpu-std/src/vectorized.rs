@@ -215,30 +215,6 @@ pub unsafe fn load_or<T: Copy, const N: usize, const KEPT: bool>(
     }
 }
 
-/// Begins to fetch `bytes` bytes into the L2 cache, for loads to come: one instruction of one thread. Below compute capability 9.0,
-/// which has no such instruction, it does nothing.
-///
-/// # Safety
-///
-/// `ptr` points to global memory, at a multiple of 16 bytes, that is valid for reads of `bytes`, a multiple of 16.
-#[inline(always)]
-pub unsafe fn fetch_ahead<T>(ptr: *const T, bytes: u32) {
-    #[cfg(target_arch = "nvptx64")]
-    if crate::arch() >= 90 {
-        // SAFETY: by this function's contract; it changes nothing that a program sees.
-        unsafe {
-            core::arch::asm!(
-                "{{ .reg .b64 global; cvta.to.global.u64 global, {ptr}; cp.async.bulk.prefetch.L2.global [global], {bytes}; }}",
-                ptr = in(reg64) ptr,
-                bytes = in(reg32) bytes,
-                options(nostack),
-            );
-        }
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    let _ = (ptr, bytes);
-}
-
 /// Writes `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
 ///
 /// # Safety

@@ -20,6 +20,8 @@ use crate::matrix::{Matrix, MatrixMut, check_rows};
 const OPERATION: &str = "matmul_grouped";
 /// Most blocks of a launch.
 const MOST_BLOCKS: u64 = i32::MAX as u64;
+/// Most rows of tiles whose blocks go from one column of tiles to the next together.
+const MOST_BAND: usize = 16;
 /// Rows of a group, on average, up to which tiles have 64 rows.
 const FEW_ROWS: usize = 64;
 
@@ -116,8 +118,15 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     check_rows(OPERATION, "a", a.elements, a.stored)?;
     check_rows(OPERATION, "b", b.elements, b.stored)?;
     let tile = if m / count <= FEW_ROWS { SMALL } else { LARGE };
-    let groups =
-        Groups { count: count as u32, m: m as u32, n: n as u32, k: k as u32, pitch: c.stored.pitch as u64 };
+    let groups = Groups {
+        count: count as u32,
+        m: m as u32,
+        n: n as u32,
+        k: k as u32,
+        // Tiles of one group use the same columns of `b`.
+        band: (m / count).div_ceil(tile[0] as usize).clamp(1, MOST_BAND) as u32,
+        pitch: c.stored.pitch as u64,
+    };
     let most = groups.blocks(tile);
     if count > MOST_BLOCKS as usize || most > MOST_BLOCKS {
         return shape(format!("{m} rows of {count} groups take up to {most} tiles, more than {MOST_BLOCKS}"));

@@ -4,8 +4,7 @@ use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
 use warpsmith_core::{
-    Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap,
-    TensorMapMut,
+    Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap, TensorMapMut,
 };
 use warpsmith_tensor_kernels::epilogue::{Finish, finish_nothing};
 use warpsmith_tensor_kernels::matmul::{

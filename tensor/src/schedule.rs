@@ -25,28 +25,44 @@ pub(crate) const MIDDLE: [u32; 2] = [one_tile::ROWS as u32, one_tile::COLUMNS as
 /// Blocks of a cluster that share tiles.
 pub(crate) const CLUSTER: u32 = 2;
 
-/// Microseconds of a multiprocessor for a stage of a tile, whatever the type: a stage has the same bytes of each.
-const fn stage_us(tile: [u32; 2], cluster: u32) -> f64 {
+/// Microseconds of a multiprocessor for a stage of a tile, whatever the type: a stage has the same bytes of each. This and what follows
+/// fits measurements on an H100; `run-tensor DEVICE schedules` of the bundle makes them.
+const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
-        LARGE if cluster == CLUSTER => 0.60,
-        LARGE => 0.61,
-        MIDDLE if cluster == CLUSTER => 0.40,
-        MIDDLE => 0.42,
-        [_, 256] if cluster == CLUSTER => 0.36,
-        [_, 256] => 0.38,
-        _ if cluster == CLUSTER => 0.24,
-        _ => 0.26,
+        LARGE => 0.65,
+        MIDDLE => 0.32,
+        _ => 0.40,
     }
 }
 
+/// The time of tiles of 64 x 128, of which two fit into a multiprocessor, when one is there.
+const ALONE: f64 = 0.79;
+/// The time of tiles that share those of `b`, of blocks with one tile.
+const SHARED: f64 = 1.05;
+/// That of blocks that go from tile to tile, and what it costs once, in microseconds.
+const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
 /// Microseconds before the first block begins.
-const BEGIN_US: f64 = 1.5;
-/// Microseconds before the first product and after the last of a block that goes from tile to tile: once.
+const BEGIN_US: f64 = 0.7;
+/// Microseconds before the first product and after the last of a block that goes from tile to tile, with its beginning: once.
 const PERSISTENT_US: f64 = 3.0;
 /// Those of a block with one tile: for each wave.
-const ONE_TILE_US: f64 = 4.0;
+const ONE_TILE_US: f64 = 6.5;
 /// Microseconds in which the blocks of a cluster add their sums.
-const ADD_US: f64 = 2.0;
+const ADD_US: f64 = 1.0;
+/// Bytes that are read from memory or written in a microsecond.
+const BYTES_PER_US: f64 = 2.4e6;
+/// What counts of the time that multiprocessors wait for memory: schedules that it bounds are ordered by what they have to spare.
+const SPARE: f64 = 0.02;
+
+/// Of 132 multiprocessors those that have room for clusters of this number of blocks, which lie in one of the GPU's parts.
+const fn in_clusters(blocks: u32) -> u32 {
+    match blocks {
+        1 => 132,
+        2 => 128,
+        4 => 116,
+        _ => 104,
+    }
+}
 
 /// What a schedule is made for.
 #[derive(Debug, Clone, Copy)]
@@ -113,13 +129,17 @@ impl Schedule {
         let Self { tile, cluster, splits } = *self;
         let [rows, columns] = tile;
         Some(if !Self::TILES.contains(&tile) {
-            format!("tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128, 64 x 256 and 64 x 128")
+            format!(
+                "tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128, 64 x 256 and 64 x 128"
+            )
         } else if !tiles.contains(&tile) {
             format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
         } else if !splits.is_power_of_two() || splits * cluster > one_tile::MOST_IN_CLUSTER {
-            format!("{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8")
+            format!(
+                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
+            )
         } else if splits > 1 && !has_clusters {
             "parts of K need an a by rows, and another type than i8".to_owned()
         } else {
@@ -130,9 +150,9 @@ impl Schedule {
     /// The default: the one that costs least.
     pub(crate) fn of(work: Work) -> Self {
         let all = work.tiles.iter().flat_map(|&tile| {
-            [CLUSTER, 1].into_iter().flat_map(move |cluster| {
-                [1, 2, 4, 8].map(move |splits| Self { tile, cluster, splits })
-            })
+            [CLUSTER, 1]
+                .into_iter()
+                .flat_map(move |cluster| [1, 2, 4, 8].map(move |splits| Self { tile, cluster, splits }))
         });
         let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_clusters).is_none());
         let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));
@@ -153,18 +173,29 @@ impl Work {
 
     /// Microseconds, about.
     fn cost(&self, schedule: &Schedule) -> f64 {
-        let Schedule { tile, cluster, splits } = *schedule;
-        let rows = u64::from(self.m.div_ceil(tile[0] * cluster));
-        let columns = u64::from(self.n.div_ceil(tile[1]));
-        let clusters = rows * columns * u64::from(self.batches);
-        let waves = clusters.div_ceil((self.multiprocessors / (cluster * splits)).max(1).into());
-        let products = f64::from(self.split_stages(splits)) * stage_us(tile, cluster) * self.slower;
-        let waves = waves as f64;
-        if self.is_persistent(schedule) {
-            return BEGIN_US + PERSISTENT_US + waves * products;
-        }
-        let added = if splits > 1 { ADD_US } else { 0.0 };
-        BEGIN_US + waves * (ONE_TILE_US + products + added)
+        let Schedule { tile: tile @ [height, width], cluster, splits } = *schedule;
+        let rows = u64::from(self.m.div_ceil(height * cluster));
+        let clusters = rows * u64::from(self.n.div_ceil(width)) * u64::from(self.batches);
+        let size = cluster * splits;
+        let room = self.multiprocessors * in_clusters(size) / in_clusters(1);
+        let resident = one_tile::resident(height as usize, width as usize);
+        let waves = clusters.div_ceil((room * resident / size).max(1).into()) as f64;
+        let is_alone = resident > 1 && clusters * u64::from(size) <= room.into();
+        let is_shared = cluster == CLUSTER;
+        let products = waves * f64::from(self.split_stages(splits)) * stage_us(tile) * self.slower;
+        let time = if self.is_persistent(schedule) {
+            let (less, more) = if is_shared { PERSISTENT_SHARED } else { (1.0, 0.0) };
+            PERSISTENT_US + more + less * products
+        } else {
+            let products =
+                products * if is_alone { ALONE } else { 1.0 } * if is_shared { SHARED } else { 1.0 };
+            let added = if splits > 1 { ADD_US } else { 0.0 };
+            BEGIN_US + products + waves * (ONE_TILE_US + added)
+        };
+        let [m, n] = [self.m, self.n].map(f64::from);
+        let bytes =
+            f64::from(self.batches) * (f64::from(ROW_BYTES) * f64::from(self.stages) * (m + n) + 2.0 * m * n);
+        time.max(bytes / BYTES_PER_US) + SPARE * time
     }
 }
 

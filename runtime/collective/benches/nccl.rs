@@ -234,9 +234,8 @@ fn main() -> Result<()> {
             scope.spawn(move || {
                 let measured = (|| {
                     let stream = ranks.stream().clone();
-                    let new = |id, is_blocking| {
-                        Raw::new(id, ranks.rank(), world, stream.device(), is_blocking)
-                    };
+                    let new =
+                        |id, is_blocking| Raw::new(id, ranks.rank(), world, stream.device(), is_blocking);
                     let (raw, raw_non_blocking) = (new(ids[0], true)?, new(ids[1], false)?);
                     let mut rig = Rig { ranks, raw, raw_non_blocking, stream, together };
                     rig.measure()?;

@@ -463,9 +463,8 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             let mut tile = 0;
             while tile < TILES {
                 // SAFETY: the copies of the stage are complete.
-                let [low, high] = [0, 1].map(|half| unsafe {
-                    B::numbers(place(stage, tile, half), &groups[tile][half], chunk)
-                });
+                let [low, high] = [0, 1]
+                    .map(|half| unsafe { B::numbers(place(stage, tile, half), &groups[tile][half], chunk) });
                 let mut group = 0;
                 while group < GROUPS {
                     let mut pair = 0;

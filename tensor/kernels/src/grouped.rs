@@ -25,6 +25,8 @@ pub struct Groups {
     pub n: u32,
     /// Columns of A.
     pub k: u32,
+    /// Rows of tiles of a band, in which blocks go from one column of tiles to the next: at least 1.
+    pub band: u32,
     /// From one row of C to the next, in elements.
     pub pitch: u64,
 }
@@ -115,8 +117,13 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     T: Element<Sum = f32, Output = T> + Float,
     Columns<COLUMNS>: Width,
 {
-    let Groups { count, m, n, k, pitch } = groups;
-    let (number, column) = divide(thread::block_idx_x(), n.div_ceil(COLUMNS as u32));
+    let Groups { count, m, n, k, band: height, pitch } = groups;
+    // Blocks at work at a time have rows and columns of tiles in common, which the L2 cache holds then.
+    let columns = n.div_ceil(COLUMNS as u32);
+    let (band, in_band) = divide(thread::block_idx_x(), height * columns);
+    let first = band * height;
+    let (column, row) = divide(in_band, height.min((m / ROWS as u32 + count).saturating_sub(first)));
+    let number = first + row;
     let sequences = Sequences { count, heads: 1, q_rows: m, k_rows: m, band: 1 };
     // SAFETY: the caller's promise.
     let Some(group) = (unsafe { sequences.packed(number, ROWS as u32, offsets, offsets) }) else {

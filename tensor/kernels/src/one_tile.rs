@@ -236,14 +236,7 @@ pub(crate) unsafe fn into_rows<C: Float>(
 /// - The place is in the planes of the maps. It is the same in all threads of a block, and but for the stages in all blocks that have
 ///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
-pub unsafe fn product<
-    T,
-    B: Major,
-    const ROWS: usize,
-    const COLUMNS: usize,
-    const STAGES: usize,
-    S: Stage,
->(
+pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, const STAGES: usize, S: Stage>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     place: TilePlace,
@@ -451,7 +444,9 @@ pub unsafe fn product<
         // SAFETY: all warps but the one that copies meet at a barrier that nothing else uses.
         unsafe { warp_group::sync(1, groups * warp_group::THREADS) };
         // SAFETY: nothing reads or writes the ring any more; each warp has rows of its own.
-        unsafe { leave::<ROWS, COLUMNS>(left, GROUP_ROWS * group + warp % 4 * 16, sums.registers().as_ref()) };
+        unsafe {
+            leave::<ROWS, COLUMNS>(left, GROUP_ROWS * group + warp % 4 * 16, sums.registers().as_ref())
+        };
         cluster::sync();
         // SAFETY: all blocks have left their sums, and none ends before all have read them.
         unsafe { add_all::<ROWS, COLUMNS>(left, warp, place.shared_by, &store) };
@@ -496,48 +491,66 @@ unsafe fn add_all<const ROWS: usize, const COLUMNS: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         match parts {
-            1 => add::<ROWS, COLUMNS, 1>(tiles, warp, shared_by, store),
-            2 => add::<ROWS, COLUMNS, 2>(tiles, warp, shared_by, store),
-            4 => add::<ROWS, COLUMNS, 4>(tiles, warp, shared_by, store),
-            _ => add::<ROWS, COLUMNS, 8>(tiles, warp, shared_by, store),
+            1 => add::<ROWS, COLUMNS, 1, 8>(tiles, warp, shared_by, store),
+            2 => add::<ROWS, COLUMNS, 2, 4>(tiles, warp, shared_by, store),
+            4 => add::<ROWS, COLUMNS, 4, 2>(tiles, warp, shared_by, store),
+            _ => add::<ROWS, COLUMNS, 8, 1>(tiles, warp, shared_by, store),
         }
     }
 }
 
-/// [`add_all`] of this number of blocks, whose sums are read together.
+/// [`add_all`] of `PARTS` blocks, whose sums are read together, `ITEMS` of each at a time.
 ///
 /// # Safety
 ///
 /// That of [`add_all`].
 #[inline(always)]
-unsafe fn add<const ROWS: usize, const COLUMNS: usize, const PARTS: usize>(
+unsafe fn add<const ROWS: usize, const COLUMNS: usize, const PARTS: usize, const ITEMS: usize>(
     tiles: SharedTiles<f32, ROWS, SUM_TILES>,
     warp: u32,
     shared_by: u32,
     store: &impl Fn(u32, u32, [f32; 4]),
 ) {
+    const { assert!(PARTS * ITEMS == 8, "rounds are whole") };
     let lane = warp::lane_id();
     let (part_of_k, which) = divide(cluster::block_rank(), shared_by);
-    let (rows, wide) = (ROWS as u32 / PARTS as u32, COLUMNS as u32 / 128);
-    let mut item = warp;
-    while item < rows * wide {
-        let (row, chunk) = (part_of_k * rows + item / wide, item % wide * 32 + lane);
-        let of_parts: [[u32; 4]; PARTS] = core::array::from_fn(|part| {
-            let block = part as u32 * shared_by + which;
-            // SAFETY: there is a tile for each eight chunks of four sums; nothing writes them.
-            unsafe { tiles.at_index(chunk / 8).load_chunk_of(block, row, chunk % 8) }
-        });
-        let mut sums = [0.0f32; 4];
-        let mut part = 0;
-        while part < PARTS {
-            let mut i = 0;
-            while i < 4 {
-                sums[i] += f32::from_bits(of_parts[part][i]);
-                i += 1;
+    // Of rows of 128 columns each of the warps that have multiplied takes 16 or 32 by the number of parts: whole rounds of `ITEMS`.
+    let (rows, wide, warps) = (ROWS as u32 / PARTS as u32, COLUMNS as u32 / 128, ROWS as u32 / 16);
+    let mut first = warp;
+    while first < rows * wide {
+        let place = |item: usize| {
+            let number = first + warps * item as u32;
+            (part_of_k * rows + number / wide, number % wide * 32 + lane)
+        };
+        let mut all = [[[0u32; 4]; PARTS]; ITEMS];
+        let mut item = 0;
+        while item < ITEMS {
+            let (row, chunk) = place(item);
+            let mut part = 0;
+            while part < PARTS {
+                let block = part as u32 * shared_by + which;
+                // SAFETY: there is a tile for each eight chunks of four sums; nothing writes them.
+                all[item][part] = unsafe { tiles.at_index(chunk / 8).load_chunk_of(block, row, chunk % 8) };
+                part += 1;
             }
-            part += 1;
+            item += 1;
         }
-        store(row, 4 * chunk, sums);
-        item += ROWS as u32 / 16;
+        item = 0;
+        while item < ITEMS {
+            let (row, chunk) = place(item);
+            let mut sums = [0.0f32; 4];
+            let mut part = 0;
+            while part < PARTS {
+                let mut i = 0;
+                while i < 4 {
+                    sums[i] += f32::from_bits(all[item][part][i]);
+                    i += 1;
+                }
+                part += 1;
+            }
+            store(row, 4 * chunk, sums);
+            item += 1;
+        }
+        first += warps * ITEMS as u32;
     }
 }

@@ -88,6 +88,22 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
         b.put::<B>(stage.add(BUFFER), number, b.fetch::<B>(number, 0));
         thread::sync_threads();
         let (mut at, mut current) = (0, 0);
+        // Steps that are whole, in tiles that are, need no checks.
+        let is_inner = first_row + TILE <= sizes.m && first_column + TILE <= sizes.n;
+        let whole = if is_inner && a.is_aligned && b.is_aligned { sizes.k / STEP_K * STEP_K } else { 0 };
+        let (mut from_a, mut from_b) = (a.address::<A>(number, STEP_K), b.address::<B>(number, STEP_K));
+        while at + STEP_K < whole {
+            let (of_a, of_b) = (load::<f32, 4>(from_a), load::<f32, 4>(from_b));
+            from_a = from_a.wrapping_add(a.stride::<A>());
+            from_b = from_b.wrapping_add(b.stride::<B>());
+            let buffer = stage.add(2 * BUFFER * current);
+            multiply(buffer.add(row as usize), buffer.add(BUFFER + column as usize), &mut sums);
+            current ^= 1;
+            a.put::<A>(stage.add(2 * BUFFER * current), number, of_a);
+            b.put::<B>(stage.add(2 * BUFFER * current + BUFFER), number, of_b);
+            thread::sync_threads();
+            at += STEP_K;
+        }
         loop {
             let next = at + STEP_K;
             let is_last = next >= sizes.k;
@@ -95,22 +111,8 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
             if !is_last {
                 (of_a, of_b) = (a.fetch::<A>(number, next), b.fetch::<B>(number, next));
             }
-            let rows = stage.add(2 * BUFFER * current + row as usize);
-            let columns = stage.add(2 * BUFFER * current + BUFFER + column as usize);
-            let mut k = 0;
-            while k < STEP_K as usize {
-                let (x, y) = (eight(rows.add(k * PITCH)), eight(columns.add(k * PITCH)));
-                let mut i = 0;
-                while i < SUMS {
-                    let mut j = 0;
-                    while j < SUMS {
-                        sums[i][j] = Math::mul_add(x[i], y[j], sums[i][j]);
-                        j += 1;
-                    }
-                    i += 1;
-                }
-                k += 1;
-            }
+            let buffer = stage.add(2 * BUFFER * current);
+            multiply(buffer.add(row as usize), buffer.add(BUFFER + column as usize), &mut sums);
             if is_last {
                 break;
             }
@@ -159,6 +161,30 @@ pub unsafe fn matmul_simt<A: Major, B: Major>(
     }
 }
 
+/// Adds a step's products to a thread's sums.
+///
+/// # Safety
+///
+/// The first squares of the first row of both buffers are there, and nothing writes the buffers meanwhile.
+#[inline(always)]
+unsafe fn multiply(rows: *const f32, columns: *const f32, sums: &mut [[f32; SUMS]; SUMS]) {
+    let mut k = 0;
+    while k < STEP_K as usize {
+        // SAFETY: the caller's promise.
+        let (x, y) = unsafe { (eight(rows.add(k * PITCH)), eight(columns.add(k * PITCH))) };
+        let mut i = 0;
+        while i < SUMS {
+            let mut j = 0;
+            while j < SUMS {
+                sums[i][j] = Math::mul_add(x[i], y[j], sums[i][j]);
+                j += 1;
+            }
+            i += 1;
+        }
+        k += 1;
+    }
+}
+
 /// A thread's eight rows or columns of a row of a buffer.
 ///
 /// # Safety
@@ -199,6 +225,20 @@ impl Operand {
         Self { from, pitch, side: side - first, k, is_aligned }
     }
 
+    /// Where a thread's elements of the step at `at` are.
+    #[inline(always)]
+    fn address<M: Major>(&self, thread: u32, at: u32) -> *const f32 {
+        let (side, k) = place::<M>(thread);
+        let (row, first) = if M::IS_TRANSPOSED { (at + k, side) } else { (side, at + k) };
+        self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize)
+    }
+
+    /// From there to those of the next step, in elements.
+    #[inline(always)]
+    fn stride<M: Major>(&self) -> usize {
+        if M::IS_TRANSPOSED { STEP_K as usize * self.pitch as usize } else { STEP_K as usize }
+    }
+
     /// A thread's four adjacent elements of the step at `at`, zeros beyond the matrix.
     ///
     /// # Safety
@@ -212,7 +252,7 @@ impl Operand {
         } else {
             (side, at + k, self.side, self.k)
         };
-        let from = self.from.wrapping_add((u64::from(row) * self.pitch + u64::from(first)) as usize);
+        let from = self.address::<M>(thread, at);
         let is_whole = self.is_aligned && row < rows && first + 4 <= columns;
         // SAFETY: all four are there, at a multiple of 16 bytes.
         let mut four = unsafe { load_or::<f32, 4, true>(from, is_whole, [0.0; 4]) };

@@ -27,11 +27,7 @@ impl Tiles {
     #[inline(always)]
     pub fn new(sizes: &Sizes, tile_m: u32, tile_n: u32) -> Self {
         let (rows, rest) = divide(sizes.m, tile_m);
-        Self {
-            rows: rows + u32::from(rest > 0),
-            columns: sizes.n.div_ceil(tile_n),
-            batches: sizes.batches,
-        }
+        Self { rows: rows + u32::from(rest > 0), columns: sizes.n.div_ceil(tile_n), batches: sizes.batches }
     }
 
     #[inline(always)]

@@ -11,6 +11,8 @@ use super::sys::{Comm, Config, Nccl, Status, UniqueId, status};
 use crate::failure::Failure;
 use crate::mesh::Mesh;
 
+/// How long what NCCL does in the background for each call takes, and a look at what takes longer waits.
+const SOON: Duration = Duration::from_micros(200);
 /// How long a call that ends a communicator may take before it is left to itself.
 pub(super) const END_TIME: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 
@@ -64,18 +66,19 @@ impl RawComm {
 
     /// Waits until NCCL has done what it does in the background, beginning with what the last call has returned.
     pub fn wait_ready(&self, mut state: Status, mesh: &Mesh, deadline: Instant) -> Result<(), NotReady> {
-        let mut looks = 0u32;
+        let begun = Instant::now();
         while state == status::IN_PROGRESS {
             if let Some(failure) = mesh.member.failure() {
                 return Err(NotReady::Failed(failure));
             }
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            if now >= deadline {
                 return Err(NotReady::Deadline);
             }
-            looks += 1;
-            match looks {
-                0..200 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(100)),
+            if now - begun < SOON {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SOON);
             }
             state = self.state().map_err(NotReady::Refused)?;
         }
