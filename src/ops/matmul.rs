@@ -50,8 +50,8 @@ by_library!(bf16, f16, i8);
 /// `f32`, of `i8` of `i32`, and rounded once; those of [`F8E4M3`] keep some 14 bits of mantissa while they are added.
 ///
 /// On GPUs of compute capability 9.0 and on the emulated device kernels in Rust multiply, when address, pitch and plane of each
-/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is; of 16-bit numbers with an `a` that is
-/// not transposed `c` is anywhere. An `a` of up to 16 rows of 16-bit numbers, by the transpose of rows, they multiply from compute
+/// matrix are multiples of 16 bytes, and, for the types of 8 bits, `a` is not transposed and `b` is; with an `a` that is not transposed,
+/// but for i8, `c` is anywhere. An `a` of up to 16 rows of 16-bit numbers, by the transpose of rows, they multiply from compute
 /// capability 8.0 on. What they do not multiply takes cuBLAS, with the feature `blas`, but for [`F8E4M3`]; without it that is an error.
 ///
 /// # Errors

@@ -53,8 +53,8 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
 /// # Errors
 /// [`TensorError::Shape`]; [`TensorError::Alignment`] for a matrix whose address or pitch is no multiple of 16 bytes;
 /// [`TensorError::Layout`] for one whose type is not multiplied in its layout; [`TensorError::Device`] on a device of another
-/// compute capability than 9.0; whatever the runtime reports. An `a` of 16-bit numbers that is not transposed is multiplied into a `c`
-/// anywhere, and one of up to 16 rows, by the transpose of rows, from compute capability 8.0 on.
+/// compute capability than 9.0; whatever the runtime reports. An `a` that is not transposed, but for i8, is multiplied into a `c` anywhere,
+/// and one of up to 16 rows of 16-bit numbers, by the transpose of rows, from compute capability 8.0 on.
 pub fn matmul<'a, 'b, 'c, T: Element>(
     stream: &Stream,
     a: impl Into<Matrix<'a, T>>,

@@ -157,8 +157,12 @@ trait Columns<T>: Copy {
     const CHUNKS: usize;
     /// Times 16 bytes of a column that a lane has of a step.
     const LOADS: usize;
+    /// Whether k is a multiple of the columns of a step.
+    const IS_WHOLE: bool;
     /// What belongs to a column in a step beside them.
     type Beside: Copy;
+    /// What is read of them for a step, or where they are.
+    type Loaded: Copy;
 
     /// The column of `A` of the first of 8 numbers of `chunk` in a lane's registers, from that of the step.
     fn at(chunk: usize, quarter: u32) -> u32;
@@ -175,12 +179,17 @@ trait Columns<T>: Copy {
     /// The column is one of B.
     unsafe fn beside(self, column: u32, at: u32) -> Self::Beside;
 
+    /// # Safety
+    ///
+    /// [`Self::copy`] to `from` is complete.
+    unsafe fn loaded(from: *const [u32; 4]) -> Self::Loaded;
+
     /// 8 numbers as the operands of two instructions.
     ///
     /// # Safety
     ///
-    /// [`Self::copy`] to `from` is complete.
-    unsafe fn numbers(from: *const [u32; 4], beside: &Self::Beside, chunk: usize) -> [u32; 4];
+    /// The step has not ended.
+    unsafe fn numbers(loaded: &Self::Loaded, beside: &Self::Beside, chunk: usize) -> [u32; 4];
 
     /// The numbers of A in the order of these.
     fn ordered(of_a: [u32; 4]) -> [u32; 4];
@@ -200,7 +209,9 @@ struct Plain<T> {
 impl<T: WarpOperand> Columns<T> for Plain<T> {
     const CHUNKS: usize = 2;
     const LOADS: usize = 2;
+    const IS_WHOLE: bool = false;
     type Beside = ();
+    type Loaded = *const [u32; 4];
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
@@ -230,7 +241,12 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     unsafe fn beside(self, _: u32, _: u32) {}
 
     #[inline(always)]
-    unsafe fn numbers(from: *const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
+    unsafe fn loaded(from: *const [u32; 4]) -> *const [u32; 4] {
+        from
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(from: &*const [u32; 4], (): &(), chunk: usize) -> [u32; 4] {
         // SAFETY: the caller's promise.
         unsafe { load(from.add(chunk * THREADS as usize).cast()) }
     }
@@ -311,7 +327,9 @@ numbers! { bf16: 0x4300; f16: 0x6400; }
 impl<T: Number4> Columns<T> for Codes<'_, T> {
     const CHUNKS: usize = 4;
     const LOADS: usize = 1;
+    const IS_WHOLE: bool = true;
     type Beside = Group<T>;
+    type Loaded = [u32; 4];
 
     #[inline(always)]
     fn at(chunk: usize, quarter: u32) -> u32 {
@@ -346,9 +364,13 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn numbers(from: *const [u32; 4], group: &Group<T>, chunk: usize) -> [u32; 4] {
+    unsafe fn loaded(from: *const [u32; 4]) -> [u32; 4] {
         // SAFETY: the caller's promise.
-        let codes = unsafe { load::<u32, 4>(from.cast()) };
+        unsafe { load::<u32, 4>(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn numbers(codes: &[u32; 4], group: &Group<T>, chunk: usize) -> [u32; 4] {
         // The mantissa of `bf16` has seven bits.
         let zero = (T::UNIT | u32::from(group.zero & 0x7f)) * 0x1_0001;
         // Codes i and i + 4.
@@ -357,14 +379,35 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
 
     #[inline(always)]
     fn ordered([x01, x23, x45, x67]: [u32; 4]) -> [u32; 4] {
-        let low = |x: u32, y: u32| x & 0xffff | y << 16;
-        let high = |x: u32, y: u32| x >> 16 | y & 0xffff_0000;
-        [low(x01, x45), high(x01, x45), low(x23, x67), high(x23, x67)]
+        [halves::<0>(x01, x45), halves::<1>(x01, x45), halves::<0>(x23, x67), halves::<1>(x23, x67)]
     }
 
     #[inline(always)]
     fn add(group: &Group<T>, sum: f32, product: f32) -> f32 {
         sum + product * group.scale.cast::<f32>()
+    }
+}
+
+/// The lower halves of two words, or with `UPPER` 1 the upper ones.
+#[inline(always)]
+fn halves<const UPPER: u32>(x: u32, y: u32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let both: u32;
+        // SAFETY: it computes a number.
+        unsafe {
+            core::arch::asm!(
+                "prmt.b32 {both}, {x}, {y}, {selected};",
+                both = out(reg32) both, x = in(reg32) x, y = in(reg32) y,
+                selected = const if UPPER == 0 { 0x5410 } else { 0x7632 },
+                options(pure, nomem, nostack)
+            );
+        }
+        both
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        (x >> (16 * UPPER)) & 0xffff | (y >> (16 * UPPER)) << 16
     }
 }
 
@@ -454,17 +497,28 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         // The place of the step before, which has been multiplied.
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
+        let loaded: [[B::Loaded; 2]; TILES] =
+            // SAFETY: the copies of the stage are complete.
+            from_fn(|tile| from_fn(|half| unsafe { B::loaded(place(stage, tile, half)) }));
         let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
         let mut chunk = 0;
         while chunk < B::CHUNKS {
-            // SAFETY: these are rows of A.
-            let of_a =
-                rows.map(|row| B::ordered(unsafe { eight::<T, true>(row, at + B::at(chunk, quarter), k) }));
+            let of_a = rows.map(|row| {
+                let first = at + B::at(chunk, quarter);
+                // SAFETY: these are rows of A, and the numbers are there if steps are whole.
+                B::ordered(unsafe {
+                    if B::IS_WHOLE {
+                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
+                    } else {
+                        eight::<T, true>(row, first, k)
+                    }
+                })
+            });
             let mut tile = 0;
             while tile < TILES {
-                // SAFETY: the copies of the stage are complete.
-                let [low, high] = [0, 1]
-                    .map(|half| unsafe { B::numbers(place(stage, tile, half), &groups[tile][half], chunk) });
+                // SAFETY: the step has not ended.
+                let [low, high] =
+                    [0, 1].map(|half| unsafe { B::numbers(&loaded[tile][half], &groups[tile][half], chunk) });
                 let mut group = 0;
                 while group < GROUPS {
                     let mut pair = 0;
