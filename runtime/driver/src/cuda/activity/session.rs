@@ -4,7 +4,7 @@
 //! fails if another tool is attached. No callbacks are enabled. A recording ends without `cuptiFinalize`, after which CUPTI
 //! does not start again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(super) struct Session {
     subscriber: Subscriber,
     /// Kinds that are enabled.
     kinds: Vec<u32>,
+    /// Driver functions whose calls CUPTI leaves out.
+    left_out: Vec<u32>,
     devices: ContextDevices,
     reader: Option<JoinHandle<ReadLoss>>,
     /// Records that CUPTI dropped until now.
@@ -82,6 +84,7 @@ impl Session {
             cuda,
             subscriber,
             kinds: Vec::new(),
+            left_out: Vec::new(),
             devices: ContextDevices::default(),
             reader: None,
             dropped: 0,
@@ -116,7 +119,9 @@ impl Session {
         }
         // Also what work belongs to, by external ids, is recorded with calls alone.
         self.enable(kind::DRIVER)?;
-        self.record_all_functions(options.all_calls);
+        if !options.all_calls {
+            self.leave_out_functions();
+        }
         self.ahead = clock_difference(cupti);
         let reader = Reader::new(cupti, sink, self.ahead, Arc::clone(&self.devices), options.all_calls);
         let thread = std::thread::Builder::new().name("warpsmith-activity".to_owned());
@@ -140,23 +145,24 @@ impl Session {
         Ok(())
     }
 
-    /// Has CUPTI record all calls, or leave out those that are not recorded, as far as it can; the reader leaves out the others.
-    /// Enabling the recorded functions without the kind gives no records (seen with CUPTI 13.0).
-    ///
-    /// Functions stay left out when the recording ends: one that is enabled by itself goes on costing each of its calls.
-    fn record_all_functions(&self, are_all: bool) {
-        static LEFT_OUT: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    /// Has CUPTI leave out the calls that are not recorded, as far as it can; the reader leaves out the others. Enabling the
+    /// recorded functions without the kind gives no records (seen with CUPTI 13.0).
+    fn leave_out_functions(&mut self) {
         let Some(enable) = self.cupti.enable_driver_api else { return };
-        let mut left_out = LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner);
-        if are_all {
-            for number in left_out.drain(..) {
-                // SAFETY: numbers only. What stays disabled is missing among all calls of this recording; there is no remedy.
+        for number in other_functions(self.cupti) {
+            // SAFETY: numbers only.
+            if unsafe { enable(number, 0) } == status::SUCCESS {
+                self.left_out.push(number);
+            }
+        }
+    }
+
+    fn leave_out_nothing(&mut self) {
+        if let Some(enable) = self.cupti.enable_driver_api {
+            for number in self.left_out.drain(..) {
+                // SAFETY: numbers only. What stays disabled is missing among all calls of later recordings; there is no remedy.
                 unsafe { enable(number, 1) };
             }
-        } else if left_out.is_empty() {
-            // SAFETY: numbers only.
-            let is_left_out = |number: &u32| unsafe { enable(*number, 0) } == status::SUCCESS;
-            left_out.extend(other_functions(self.cupti).into_iter().filter(is_left_out));
         }
     }
 
@@ -209,6 +215,8 @@ impl Session {
     /// Disables what was enabled, takes the last records and unsubscribes.
     fn end(&mut self) -> (ActivityLoss, ActivityResult<()>) {
         let mut result = Ok(());
+        // Before the kind of calls is disabled: functions that are enabled after it go on costing each of their calls.
+        self.leave_out_nothing();
         for kind in std::mem::take(&mut self.kinds) {
             // SAFETY: numbers only.
             let disabled = self.check("cuptiActivityDisable", unsafe { (self.cupti.disable)(kind) });
