@@ -193,7 +193,7 @@ fn fused<T: Element<Sum = f32>>(
     warpsmith_tensor::matmul_with(stream, case.schedule, epilogue, a, b, c)
 }
 
-/// Every schedule, but for those of many parts.
+/// Every schedule.
 fn schedules() -> impl Iterator<Item = Schedule> {
     const SPLITS: [u32; 4] = [1, 2, 4, 8];
     Schedule::TILES

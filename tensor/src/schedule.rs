@@ -136,7 +136,7 @@ impl Schedule {
             format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-        } else if !splits.is_power_of_two() || splits * cluster > one_tile::MOST_IN_CLUSTER {
+        } else if !splits.is_power_of_two() || splits > one_tile::MOST_IN_CLUSTER / cluster {
             format!(
                 "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
             )

@@ -8,7 +8,8 @@
 ///
 /// # Safety
 ///
-/// Both are valid for a `T` and aligned, `to` is in shared memory, and nothing else uses it until the copy is complete.
+/// Both are valid for a `T` and aligned, one of 4, 8 or 16 bytes to its size; `to` is in shared memory, and nothing else uses it until the
+/// copy is complete.
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -167,7 +167,7 @@ trait Columns<T>: Copy {
     /// The column of `A` of the first of 8 numbers of `chunk` in a lane's registers, from that of the step.
     fn at(chunk: usize, quarter: u32) -> u32;
 
-    /// Begins to copy the numbers from `at` on, or zeros where they are beyond k, to `to` and each [`THREADS`] places on.
+    /// Begins to copy the numbers from `at` on to `to` and each [`THREADS`] places on: beyond k zeros, or nothing if steps are whole.
     ///
     /// # Safety
     ///
@@ -283,7 +283,7 @@ pub trait Number4: WarpOperand {
     /// The bits of the number whose mantissa counts in units of 1.
     #[doc(hidden)]
     const UNIT: u32;
-    /// Twice `x - y`, of numbers whose difference is exact.
+    /// `x - y` of both halves, whose differences are exact.
     #[doc(hidden)]
     fn subtract(x: u32, y: u32) -> u32;
 }

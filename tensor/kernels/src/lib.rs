@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | [`mod@attention`] | attention of heads, forward |
 //! | [`attention_backward`] | its backward pass |
-//! | [`epilogue`] | what becomes of sums before they are stored; the sum of parts |
+//! | [`epilogue`] | what becomes of sums before they are stored; products of nothing |
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`grouped`] | products of groups of rows, each by a matrix of its own |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |

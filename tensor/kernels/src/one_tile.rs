@@ -233,7 +233,7 @@ pub(crate) unsafe fn into_rows<C: Float>(
 ///   memory and clusters of 1, 2, 4 or 8 blocks, a multiple of `shared_by`.
 /// - The maps are of matrices of planes, `a` K-major. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of columns; those of
 ///   `a` have `ROWS` rows, those of `b` [`BOX`].
-/// - The place is in the planes of the maps. It is the same in all threads of a block, and but for the stages in all blocks that have
+/// - The planes of the place are those of the maps; its row may be beyond them, where all is zero. It is the same in all threads of a block, and but for the stages in all blocks that have
 ///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
 pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, const STAGES: usize, S: Stage>(

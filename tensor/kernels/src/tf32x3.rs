@@ -150,7 +150,7 @@ fn rounded(x: f32) -> f32 {
 /// # Safety
 ///
 /// That of [`product`]; matrix i of `a` and of `b` are planes `2 * i` and `2 * i + 1` of their maps. The grid has one dimension, and a
-/// cluster for each `shared_by` tiles of each product. `sizes` has no splits, and its `split_stages` are those of each block of a cluster but the
+/// cluster for each `shared_by` tiles of each product. The `split_stages` of `sizes` are those of each block of a cluster but the
 /// last. `c` has the products where `rows` says, and overlaps neither `a` nor `b`; `bias` has n elements.
 #[kernel(arch = "90a", block(THREADS_ALONE), no_panic)]
 pub unsafe fn matmul_tf32x3(

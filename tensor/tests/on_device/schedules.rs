@@ -111,6 +111,7 @@ fn schedules_that_there_are_not_are_named() {
     assert!(refused(LARGE, 3, 1, false).contains("clusters of 3 blocks"));
     assert!(refused([64, 128], 2, 8, false).contains("8 parts of K for each of 2 tiles"));
     assert!(refused(LARGE, 1, 0, false).contains("0 parts of K"));
+    assert!(refused(LARGE, 2, 1 << 31, false).contains("2147483648 parts of K"));
     assert!(refused(LARGE, 1, 64, false).contains("64 parts of K"));
     assert!(refused([64, 256], 1, 3, false).contains("3 parts of K for each of 1 tiles: the blocks"));
     assert!(refused([128, 128], 1, 16, false).contains("16 parts of K"));
