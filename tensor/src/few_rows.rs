@@ -5,8 +5,9 @@ use half::{bf16, f16};
 use warpsmith_core::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::few_rows::{
-    self as kernels, FewRows, GROUP_K, GROUP_M, MOST_M, Number4, THREADS, TILE_N,
+    self as kernels, FewRows, GROUP_K, GROUP_M, MOST_M, THREADS, TILE_N,
 };
+use warpsmith_tensor_kernels::number4::Number4;
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;

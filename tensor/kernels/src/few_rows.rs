@@ -6,8 +6,7 @@
 //! which are added in the order of the warps.
 //!
 //! Which numbers of a row meet in an instruction does not matter as long as both operands agree, so that no lane needs what
-//! another has copied, and no barrier is between the copies and the products. The conversion of 4-bit numbers by the mantissa of a power of two is that of Marlin (Frantar et al. 2024) and
-//! FasterTransformer.
+//! another has copied, and no barrier is between the copies and the products.
 
 use core::array::from_fn;
 
@@ -17,6 +16,7 @@ use gpu_std::tensor::mma::{WarpOperand, mma};
 use gpu_std::vectorized::{load, load_or};
 
 use crate::epilogue::Finish;
+use crate::number4::Number4;
 use crate::tiles::divide;
 
 /// Rows of A that an instruction multiplies.
@@ -277,52 +277,6 @@ struct Group<T> {
     scale: T,
     zero: u8,
 }
-
-/// Numbers of which a code is made.
-pub trait Number4: WarpOperand {
-    /// The bits of the number whose mantissa counts in units of 1.
-    #[doc(hidden)]
-    const UNIT: u32;
-    /// `x - y` of both halves, whose differences are exact.
-    #[doc(hidden)]
-    fn subtract(x: u32, y: u32) -> u32;
-}
-
-macro_rules! numbers {
-    ($($ty:ident: $unit:literal;)*) => { $(
-        impl Number4 for $ty {
-            const UNIT: u32 = $unit;
-
-            #[inline(always)]
-            fn subtract(x: u32, y: u32) -> u32 {
-                #[cfg(target_arch = "nvptx64")]
-                {
-                    let difference: u32;
-                    // SAFETY: it computes two numbers: x * 1 + -y.
-                    unsafe {
-                        core::arch::asm!(
-                            concat!("fma.rn.", stringify!($ty), "x2 {d}, {x}, {one}, {y};"),
-                            d = out(reg32) difference, x = in(reg32) x, y = in(reg32) y ^ 0x8000_8000,
-                            one = in(reg32) u32::from($ty::ONE.to_bits()) * 0x1_0001,
-                            options(pure, nomem, nostack)
-                        );
-                    }
-                    difference
-                }
-                #[cfg(not(target_arch = "nvptx64"))]
-                {
-                    let half = |shift: u32| {
-                        let number = |bits: u32| $ty::from_bits((bits >> shift) as u16).to_f32();
-                        u32::from($ty::from_f32(number(x) - number(y)).to_bits()) << shift
-                    };
-                    half(0) | half(16)
-                }
-            }
-        }
-    )* };
-}
-// 128 and 1024.
-numbers! { bf16: 0x4300; f16: 0x6400; }
 
 impl<T: Number4> Columns<T> for Codes<'_, T> {
     const CHUNKS: usize = 4;

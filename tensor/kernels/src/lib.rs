@@ -10,6 +10,7 @@
 //! | [`mod@few_rows`] | products of few rows, by numbers of 16 or 4 bits; of compute capability 8.0 too |
 //! | [`grouped`] | products of groups of rows, each by a matrix of its own |
 //! | [`mod@matmul`] | products of matrices, with `product` for kernels with other epilogues |
+//! | [`number4`] | none: numbers of 16 bits made of codes of 4 |
 //! | [`one_tile`] | products of few tiles, or of tiles that end in the middle, with `product` for kernels that add otherwise |
 //! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks |
 //! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
@@ -25,6 +26,7 @@ pub mod epilogue;
 pub mod few_rows;
 pub mod grouped;
 pub mod matmul;
+pub mod number4;
 pub mod one_tile;
 pub mod scaled;
 pub mod sequences;
