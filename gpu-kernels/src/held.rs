@@ -2,7 +2,8 @@
 //!
 //! A row is cut into chunks of as many elements as the team holds; most rows are one chunk. A thread takes vectors of `N` elements
 //! in turn: of 16 bytes, or, of rows that do not begin and end at multiples of 16 bytes, single elements. Loads beyond the end
-//! of the row give a value that counts for nothing, so that what is computed of a chunk needs few conditions.
+//! of the row give a value that counts for nothing, so that what is computed of a chunk needs few conditions. Elements of 16 bits
+//! stay packed, where a thread holds one row, and are converted for each use: twice as many fit.
 
 use gpu_std::scalar::Scalar;
 use gpu_std::vectorized::{load_or, opaque, store};
@@ -19,10 +20,16 @@ pub const BACKWARD_FEW: usize = 1;
 /// The same of instances that hold two rows.
 pub const BACKWARD_MANY: usize = 4;
 
-/// The vectors of 16 bytes that a thread holds of a row: `items`, or half as many of 16-bit elements, which take twice the
-/// registers once they are computed in f32, and of f64, whose functions take more of them.
+/// The vectors of 16 bytes that a thread holds of a row: `items`, or half as many of f64, whose functions take more registers,
+/// and of 16-bit elements of two rows, which are held in f32.
 pub const fn held_vectors<T>(items: usize) -> usize {
-    if size_of::<T>() == 4 || items == 1 { items } else { items / 2 }
+    let is_whole = size_of::<T>() == 4 || is_packed::<T>() && (items == FEW || items == MANY);
+    if is_whole || items == 1 { items } else { items / 2 }
+}
+
+/// Whether elements of one row are held as they are, two to a register, and converted wherever they are used.
+pub(crate) const fn is_packed<T>() -> bool {
+    size_of::<T>() == 2
 }
 
 /// The elements that a thread holds of a row that is not taken in vectors, by an instance with this constant.
@@ -175,6 +182,23 @@ pub(crate) fn widened<T: Scalar, const V: usize, const N: usize>(
 #[inline(always)]
 pub(crate) fn kept<A: Scalar, const V: usize, const N: usize>(values: [[A; N]; V]) -> [[A; N]; V] {
     lanewise(|i| lanewise(|lane| opaque(values[i][lane])))
+}
+
+/// The elements of a vector in the type that they are computed in. Of packed elements the compiler does not know that they are
+/// those that were converted before, whose results it would keep.
+#[inline(always)]
+pub(crate) fn converted<T: Scalar, const N: usize>(vector: [T; N]) -> [T::Accumulator; N] {
+    #[cfg(target_arch = "nvptx64")]
+    let vector = if is_packed::<T>() && N * size_of::<T>() == 16 {
+        // SAFETY: both have 16 bytes, of which any are a value.
+        unsafe {
+            let words: [u32; 4] = core::mem::transmute_copy(&vector);
+            core::mem::transmute_copy(&lanewise::<u32, 4>(|word| opaque(words[word])))
+        }
+    } else {
+        vector
+    };
+    lanewise(|lane| vector[lane].to_acc())
 }
 
 /// Folds values in a fixed order: those of the same lane of all vectors first.

@@ -9,7 +9,7 @@ use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
-use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
+use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, kept, widened, with_held};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, load, with_lanes};
 
 /// How many elements, their mean, and the sum of their squared differences from it.
@@ -70,12 +70,12 @@ impl Norm {
         [mean, A::ONE / (squares / self.count() + epsilon).sqrt()]
     }
 
-    /// The moments of the elements that a warp's lanes of the team hold; `values` become what is left when the mean is
-    /// subtracted, and those beyond the row, which are 0, stay so. The mean is 0 for RMS norm.
+    /// The moments of the elements that a warp's lanes of the team hold, of which `vector` gives those of the part. The mean is 0
+    /// for RMS norm.
     #[inline(always)]
     fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
-        values: &mut [[A; N]; V],
+        vector: impl Fn(usize) -> [A; N],
         part: &Part<N>,
         lanes: Lanes,
     ) -> [A; 3] {
@@ -84,17 +84,22 @@ impl Norm {
         let own = part.again().count::<V>();
         let count = lanes.combine(own, |a, b| a + b) * N as u32;
         if !self.is_rms {
-            let sum = lanes.combine(fold(values, add), add);
-            mean = if count == 0 { A::ZERO } else { sum / count.cast() };
+            let mut sums = [A::ZERO; N];
             each::<V>(|i| {
-                let subtracted = if (i as u32) < own { mean } else { A::ZERO };
-                each::<N>(|lane| values[i][lane] = values[i][lane] - subtracted);
+                let values = vector(i);
+                each::<N>(|lane| sums[lane] = sums[lane] + values[lane]);
             });
-            *values = kept(*values);
+            let sum = lanes.combine(fold(&[sums], add), add);
+            mean = if count == 0 { A::ZERO } else { sum / count.cast() };
         }
         let mut squares = [A::ZERO; N];
         each::<V>(|i| {
-            each::<N>(|lane| squares[lane] = values[i][lane].mul_add(values[i][lane], squares[lane]));
+            // Elements beyond the row are 0, and count for nothing.
+            let (values, subtracted) = (vector(i), if (i as u32) < own { mean } else { A::ZERO });
+            each::<N>(|lane| {
+                let difference = values[lane] - subtracted;
+                squares[lane] = difference.mul_add(difference, squares[lane]);
+            });
         });
         [count.cast(), mean, lanes.combine(fold(&[squares], add), add)]
     }
@@ -126,13 +131,13 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     norm: &Norm,
 ) {
     // SAFETY: by this function's contract.
-    let load = |part: &Part<N>| widened::<T, V, N>(unsafe { part.load::<T, V>(source(), T::ZERO) });
+    let load = |part: &Part<N>| unsafe { part.load::<T, V>(source(), T::ZERO) };
     let mut part = start.again();
     let mut moments = Moments::none();
     let (mut values, mut of_chunk);
     loop {
         values = load(&part);
-        of_chunk = norm.moments(&mut values, &part, team.lanes());
+        of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), &part, team.lanes());
         if !streams | part.is_last::<V>() {
             break;
         }
@@ -143,16 +148,12 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     if is_read_again {
         of_chunk = Moments::join(moments, of_chunk);
     }
-    let subtracted = of_chunk[1];
     let of_row = team.combine_warps(of_chunk, join);
     let [mean, inverse] = norm.statistics(of_row);
-    // What is left to subtract, times what multiplies.
-    let offset = if is_read_again { T::Accumulator::ZERO } else { (subtracted - mean) * inverse };
     part = start.again();
     loop {
         if is_read_again {
             values = load(&part);
-            each::<V>(|i| each::<N>(|lane| values[i][lane] = values[i][lane] - mean));
         }
         part = part.again();
         let target = target();
@@ -160,8 +161,9 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
             // SAFETY: by this function's contract.
             unsafe {
                 let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
+                let vector = converted(values[i]);
                 let results = lanewise(|lane| {
-                    let normalised = values[i][lane].mul_add(inverse, offset);
+                    let normalised = (vector[lane] - mean) * inverse;
                     T::from_acc(normalised.mul_add(weight[lane].to_acc(), bias[lane].to_acc()))
                 });
                 part.store(target, i, results);
@@ -262,10 +264,14 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     let (mut values, mut gradients);
     loop {
         (values, gradients) = load(&part);
-        let of_chunk = norm.moments(&mut values, &part, team.lanes());
+        let of_chunk = norm.moments::<_, V, N>(|i| values[i], &part, team.lanes());
         let mut products = [Acc::<T>::ZERO; N];
         each::<V>(|i| {
-            each::<N>(|lane| products[lane] = gradients[i][lane].mul_add(values[i][lane], products[lane]));
+            each::<N>(|lane| {
+                // Gradients beyond the row are 0.
+                let difference = values[i][lane] - of_chunk[1];
+                products[lane] = gradients[i][lane].mul_add(difference, products[lane]);
+            });
         });
         let own = [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
         sums = if streams {
@@ -283,7 +289,6 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         part = part.next::<V>();
     }
     let is_read_again = streams & !start.is_last::<V>();
-    let subtracted = if is_read_again { Acc::<T>::ZERO } else { sums[1] };
     let [count, mean, squares, of_gradients, products] = team.combine_warps(sums, join_sums);
     let [mean, inverse] = norm.statistics([count, mean, squares]);
     if team.rank == 0 {
@@ -293,7 +298,6 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
     let of_gradient = if norm.is_rms { Acc::<T>::ZERO } else { of_gradients / norm.count() };
     let of_product = products * inverse * inverse / norm.count();
-    let rest = subtracted - mean;
     part = start.again();
     loop {
         if is_read_again {
@@ -303,7 +307,7 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         let target = target();
         each::<V>(|i| {
             let results = lanewise(|lane| {
-                let centred = values[i][lane] + rest;
+                let centred = values[i][lane] - mean;
                 T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
             });
             // SAFETY: by this function's contract.

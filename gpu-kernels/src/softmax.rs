@@ -2,13 +2,14 @@
 //!
 //! f16 and bf16 are computed in f32 and rounded once. Each warp finds the maximum of its elements and the sum of their
 //! exponentials; both are joined (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), so that the team
-//! meets once for a row, and an exponential is computed once. A row that its team cannot hold in registers is read twice.
-//! A row without a number above -∞, and one with +∞ or NaN, becomes NaN.
+//! meets once for a row. An exponential of f32 or f64 is computed once; those of f16 and bf16 twice, since a register holds two
+//! elements as they are. A row that its team cannot hold in registers is read twice. A row without a number above -∞, and one with +∞ or NaN, becomes NaN.
 
 use gpu_std::math::{Math, fast};
 use gpu_std::prelude::*;
+use gpu_std::vectorized::opaque;
 
-use crate::held::{BACKWARD_FEW, FEW, Part, fold, held_vectors, kept, widened, with_held};
+use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_packed, widened, with_held};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
 
 /// eˣ for values that are rounded to `T`: for the two 16-bit types, of which a GPU moves as many in a second as it computes
@@ -52,23 +53,30 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     let (zero, one, nothing) = (Acc::<T>::ZERO, Acc::<T>::ONE, Acc::<T>::MAX_IDENTITY);
     let mut part = start.again();
     let [mut most, mut sum] = [nothing, zero];
-    let mut values: [[Acc<T>; N]; V];
+    let mut values: [[T; N]; V];
     loop {
         // SAFETY: by this function's contract.
-        values = widened(unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) });
+        values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         let before = most;
-        let of_chunk = team.lanes().combine(fold(&values, Scalar::max_propagate), Scalar::max_propagate);
+        let mut greatest = [nothing; N];
+        each::<V>(|i| {
+            let vector = converted(values[i]);
+            each::<N>(|lane| greatest[lane] = greatest[lane].max_propagate(vector[lane]));
+        });
+        let of_chunk = team.lanes().combine(fold(&[greatest], Scalar::max_propagate), Scalar::max_propagate);
         most = most.max_propagate(of_chunk);
         // Of elements that all are -∞ the exponentials are 0.
         let base = if most == nothing { zero } else { most };
         let mut sums = [zero; N];
         each::<V>(|i| {
+            let vector = converted(values[i]);
             each::<N>(|lane| {
-                let power = exponential::<T>(values[i][lane] - base);
+                let power = exponential::<T>(vector[lane] - base);
                 sums[lane] = sums[lane] + power;
-                values[i][lane] = if is_log { values[i][lane] } else { power };
+                if !is_packed::<T>() {
+                    values[i][lane] = T::from_acc(opaque(if is_log { vector[lane] } else { power }));
+                }
             });
-            [values[i]] = kept([values[i]]);
         });
         let own = team.lanes().combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
         sum = scaled::<T>(sum, before, most) + own;
@@ -79,27 +87,29 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     }
     let [of_row, total] = team.combine_warps([most, sum], join::<T>);
     let is_read_again = streams & !start.is_last::<V>();
+    // Whether the values are powers already, of values less `most`.
+    let are_powers = !is_packed::<T>() & !is_read_again & !is_log;
     let inverse = one / total;
-    // What is subtracted, what multiplies, and what is added: to logarithms, or to what already are powers.
+    // What is subtracted, what multiplies, and what is added: to logarithms, or to powers.
     let (shift, scale, offset) = if is_log {
         (of_row, one, -total.ln())
     } else {
-        let is_whole = is_read_again | (most == of_row);
+        let is_whole = !are_powers | (most == of_row);
         (zero, if is_whole { inverse } else { exponential::<T>(most - of_row) * inverse }, -zero)
     };
     part = start.again();
     loop {
         if is_read_again {
             // SAFETY: by this function's contract.
-            values = widened(unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) });
-            if !is_log {
-                values = lanewise(|i| lanewise(|lane| exponential::<T>(values[i][lane] - of_row)));
-            }
+            values = unsafe { part.load::<T, V>(source(), T::MAX_IDENTITY) };
         }
         part = part.again();
         let target = target();
         each::<V>(|i| {
-            let results = lanewise(|lane| T::from_acc((values[i][lane] - shift).mul_add(scale, offset)));
+            let results = converted(values[i]).map(|value| {
+                let value = if is_log | are_powers { value } else { exponential::<T>(value - of_row) };
+                T::from_acc((value - shift).mul_add(scale, offset))
+            });
             // SAFETY: by this function's contract.
             unsafe { part.store(target, i, results) };
         });

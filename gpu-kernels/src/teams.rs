@@ -44,6 +44,11 @@ pub(crate) fn lanewise<U: Copy, const N: usize>(f: impl Fn(usize) -> U) -> [U; N
 
 /// Bytes of a slot of shared memory for the value of a warp or a block.
 const SLOT: usize = 48;
+/// Slots for the warps of a block, and for the blocks of a cluster.
+const SLOTS: usize = 32 + 8;
+
+/// The first phase of a team: that of the first set of slots.
+const BEGIN: u32 = 2;
 
 /// The threads that work on a row together, seen by one of them.
 pub(crate) struct Team {
@@ -58,7 +63,7 @@ pub(crate) struct Team {
     /// The thread's index in its block, and the threads of that.
     thread: u32,
     block: u32,
-    /// Which of two sets of slots the next combination uses.
+    /// Which of two sets of slots the next combination uses; [`BEGIN`] until it is known that all blocks of the cluster have begun.
     phase: u32,
 }
 
@@ -69,14 +74,18 @@ impl Team {
         Self::of(threads, 1, (thread::thread_idx_x(), thread::block_dim_x()))
     }
 
-    /// Calls `work` with each of `height` rows that the calling thread's team has, of `threads` in each block of its cluster.
+    /// Calls `work` with each of `height` rows that the calling thread's team has, of `threads` in each block of its cluster. It
+    /// combines once or more for each row: the first time the blocks of a cluster wait until all have begun.
     ///
     /// What a team is made of is read again for each row, which takes fewer registers than to keep it.
     #[inline(always)]
     pub fn for_rows(threads: u32, height: usize, mut work: impl FnMut(Row, &mut Self)) {
         let own = Self::of(threads, cluster::blocks(), (thread::thread_idx_x(), thread::block_dim_x()));
-        let (first, height, mut phase) = (own.first(), height as u32, 0);
+        let (first, height, mut phase) = (own.first(), height as u32, BEGIN);
         if first < height as usize {
+            if own.blocks > 1 {
+                cluster::arrive();
+            }
             let mut row = first as u32;
             loop {
                 let mut own = Self::of(opaque(threads), blocks_again(), place_again());
@@ -90,10 +99,6 @@ impl Team {
                 row += step as u32;
             }
         }
-        // No block of a cluster ends while another may read its slots.
-        if cluster::blocks() > 1 {
-            cluster::sync();
-        }
     }
 
     #[inline(always)]
@@ -101,11 +106,11 @@ impl Team {
         let lanes = if threads < warp::WARP_SIZE { threads } else { warp::WARP_SIZE };
         if threads < block {
             let rank = (thread & (lanes - 1)) as usize;
-            return Self { size: lanes as usize, rank, lanes, blocks: 1, thread, block, phase: 0 };
+            return Self { size: lanes as usize, rank, lanes, blocks: 1, thread, block, phase: BEGIN };
         }
         let first = if blocks > 1 { rank_again() * threads } else { 0 };
         let (size, rank) = ((blocks * threads) as usize, (first + thread) as usize);
-        Self { size, rank, lanes, blocks, thread, block, phase: 0 }
+        Self { size, rank, lanes, blocks, thread, block, phase: BEGIN }
     }
 
     /// The team's first row; its others follow every [`Self::step`] rows.
@@ -147,9 +152,9 @@ impl Team {
             return value;
         }
         let (lane, mut total) = (self.thread % warp::WARP_SIZE, value);
-        let slots = shared_array![[u128; 3]; 66].cast::<u8>();
-        let first = self.phase as usize * 33;
-        self.phase ^= 1;
+        let slots = shared_array![[u128; 3]; 2 * SLOTS].cast::<u8>();
+        let (first, is_first) = ((self.phase & 1) as usize * SLOTS, self.phase == BEGIN);
+        self.phase = self.phase & 1 ^ 1;
         let slot = |index: usize| slots.wrapping_add((first + index) * SLOT).cast::<P>();
         let warps = self.block / warp::WARP_SIZE;
         if warps > 1 {
@@ -163,14 +168,17 @@ impl Team {
             total = join(Lanes { mask: warp::FULL_MASK, count: warps }, of_warp);
         }
         if self.blocks > 1 {
-            if self.thread == 0 {
-                // SAFETY: the block's own slot, which other blocks last read before the barrier of the combination before.
-                unsafe { slot(32).write(total) };
+            if is_first {
+                cluster::wait();
+            }
+            if self.thread < self.blocks {
+                // SAFETY: all blocks have begun, and none ends before the barrier. It is the slot of this block in each, which
+                // was last read before the barrier of the combination before this one.
+                unsafe { cluster::map_shared(slot(32 + rank_again() as usize), self.thread).write(total) };
             }
             cluster::sync();
-            // SAFETY: every block of the cluster has the slot, written before the barrier, and does not end before the
-            // last one of `for_rows`.
-            let of_block = unsafe { cluster::map_shared(slot(32), lane & (self.blocks - 1)).read() };
+            // SAFETY: there is a slot for each block, written before the barrier.
+            let of_block = unsafe { slot((32 + (lane & (self.blocks - 1))) as usize).read() };
             total = join(Lanes { mask: warp::FULL_MASK, count: self.blocks }, of_block);
         }
         total

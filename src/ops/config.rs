@@ -4,11 +4,12 @@
 //! block works on tiles of `block × items` accesses of `vector` bytes; a grid smaller than the number of tiles
 //! walks over them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use foldhash::HashMap;
 use gpu_spec::KernelSpec;
 use gpu_std::family::Variant as FamilyVariant;
 use serde::{Deserialize, Serialize};
@@ -207,27 +208,46 @@ fn all_instances() -> Vec<&'static KernelSpec> {
     all
 }
 
-/// The instances of the operations' kernels, by kernel, type arguments and variant; with the type arguments that they
-/// have themselves.
-pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
-    static TABLE: OnceLock<HashMap<&'static str, HashMap<String, ByVariant>>> = OnceLock::new();
+/// The instances of an operation's kernel.
+#[derive(Default)]
+struct OfKernel {
+    /// By type arguments and variant.
+    by_types: HashMap<String, ByVariant>,
+    /// The variants that there are for each of the types.
+    variants: Vec<(u32, u32)>,
+}
+
+/// Those of all operations, by kernel: small operations take as long as the host needs to find them.
+fn of_kernel(kernel: &str) -> Option<&'static OfKernel> {
+    static TABLE: OnceLock<HashMap<&'static str, OfKernel>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
-        let mut table: HashMap<&'static str, HashMap<String, ByVariant>> = HashMap::new();
+        let mut table: HashMap<&'static str, OfKernel> = HashMap::default();
         for spec in all_instances() {
             let number = |name| spec.const_argument(name).and_then(|value| u32::try_from(value).ok());
             if let (Some(items), Some(vector)) = (number("ITEMS"), number("VECTOR")) {
                 let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
-                let by_type = table.entry(spec.name).or_default();
-                by_type.entry(types.join(",")).or_default().insert((items, vector), spec);
+                let by_types = &mut table.entry(spec.name).or_default().by_types;
+                by_types.entry(types.join(",")).or_default().insert((items, vector), spec);
             }
+        }
+        for kernel in table.values_mut() {
+            let mut all = kernel.by_types.values();
+            let first = all.next().into_iter().flat_map(BTreeMap::keys);
+            kernel.variants =
+                first.filter(|&variant| all.clone().all(|of| of.contains_key(variant))).copied().collect();
         }
         table
     });
-    let by_type = table.get(kernel)?;
-    let found = by_type.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
+    table.get(kernel)
+}
+
+/// The instances of a kernel for some type arguments, by variant; with the type arguments that they have themselves.
+pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
+    let by_types = &of_kernel(kernel)?.by_types;
+    let found = by_types.get_key_value(dtype).or_else(|| match dtype.split_once(',') {
         // To integers, which have the same bits with a sign and without.
-        Some((from, to)) => by_type.get_key_value(&format!("{from},{}", same_size(to)?)),
-        None => by_type.get_key_value(same_size(dtype)?),
+        Some((from, to)) => by_types.get_key_value(&format!("{from},{}", same_size(to)?)),
+        None => by_types.get_key_value(same_size(dtype)?),
     });
     found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
@@ -249,9 +269,9 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// On a GPU, blocks are an eighth of the threads that a multiprocessor holds ([`usual_block`]). Elementwise kernels get
 /// one access a thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler
 /// balances the load. Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the
-/// smallest accesses there are, and smaller blocks if even that is too little ([`spread_block`]). `gelu` and random
-/// numbers, which compute more than they move, get some waves of blocks that walk over the tiles: for random numbers
-/// enough that a thread makes about 256 of them, or 96 of uniform ones of four bytes. Reductions get several accesses a
+/// smallest accesses there are, and smaller blocks if even that is too little ([`spread_block`]). Random numbers, which take
+/// more computing than moving, get some waves of blocks that walk over the tiles: enough that a thread makes about 256 of
+/// them, or 96 of uniform ones of four bytes. Reductions get several accesses a
 /// thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
 ///
 /// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16): with the blocks of 256 and the
@@ -270,7 +290,7 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Device) -> Config {
-    default_of(Instances::Own(kernel), element_bytes, n, device)
+    default_of(Instances::own(kernel), element_bytes, n, device)
 }
 
 /// As [`default_config`], of any kernel with variants.
@@ -303,7 +323,6 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
         _ if kernel.is_reduction() => (8, GridRule::Waves(1)),
         name if takes_tiles_in_order(name) => (4, GridRule::Waves(1)),
         "histogram_even" | "histogram_edges" => (4, GridRule::Waves(1)),
-        "gelu" => (1, GridRule::Waves(4)),
         "uniform" if element_bytes == 4 => (1, waves_of_threads(n, 96, device)),
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
             (1, waves_of_threads(n, 256, device))
@@ -336,8 +355,8 @@ fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> Gr
 /// The instances of a kernel, to choose from.
 #[derive(Clone, Copy)]
 pub(crate) enum Instances<'a> {
-    /// Those of an operation's kernel, by its name.
-    Own(&'a str),
+    /// Those of an operation's kernel: its name, and the variants of all types.
+    Own(&'a str, &'a [(u32, u32)]),
     /// Those of a function or operator that a user made a kernel.
     Family {
         /// All for the types.
@@ -348,10 +367,15 @@ pub(crate) enum Instances<'a> {
 }
 
 impl<'a> Instances<'a> {
+    /// Those of an operation's kernel.
+    pub fn own(kernel: &'a str) -> Self {
+        Self::Own(kernel, of_kernel(kernel).map_or(&[], |of_kernel| &of_kernel.variants))
+    }
+
     /// The name of an operation's kernel; empty for another, of whose work nothing is known.
     fn own_name(self) -> &'a str {
         match self {
-            Instances::Own(kernel) => kernel,
+            Instances::Own(kernel, _) => kernel,
             Instances::Family { .. } => "",
         }
     }
@@ -359,7 +383,7 @@ impl<'a> Instances<'a> {
     /// Whether it reduces.
     pub(super) fn is_reduction(self) -> bool {
         match self {
-            Instances::Own(kernel) => is_reduction(kernel),
+            Instances::Own(kernel, _) => is_reduction(kernel),
             Instances::Family { is_reduction, .. } => is_reduction,
         }
     }
@@ -367,10 +391,10 @@ impl<'a> Instances<'a> {
     /// Items and vector bytes of each.
     fn variants(self) -> impl Iterator<Item = (u32, u32)> {
         let (own, family) = match self {
-            Instances::Own(kernel) => (Some(variants_of_any(kernel)), &[][..]),
-            Instances::Family { variants, .. } => (None, variants),
+            Instances::Own(_, variants) => (variants, &[][..]),
+            Instances::Family { variants, .. } => (&[][..], variants),
         };
-        own.into_iter().flatten().chain(family.iter().map(|variant| (variant.items, variant.vector)))
+        own.iter().copied().chain(family.iter().map(|variant| (variant.items, variant.vector)))
     }
 
     /// The most items that an instance has up to `preferred`, or the least there are.
@@ -388,20 +412,6 @@ impl<'a> Instances<'a> {
     fn smallest_vector(self, items: u32) -> u32 {
         self.variants().filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
     }
-}
-
-/// The variants that the instances of all types of a kernel have.
-fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> + use<> {
-    let dtype = match kernel {
-        "copy" | "fill" | "select" => "u32",
-        "cast" => "f32,f64",
-        "cast_to_signed" => "f32,i32",
-        "move_rows" => "u32,u32",
-        "scan_sum_by_key" => "f32,u32",
-        "integers" | "permutation" => "u32",
-        _ => "f32",
-    };
-    of_types(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)
 }
 
 /// Elements of a tile.
@@ -492,7 +502,7 @@ mod tests {
 
     #[test]
     fn items_are_the_nearest_there_are() {
-        let nearest = |kernel, preferred| Instances::Own(kernel).nearest_items(preferred);
+        let nearest = |kernel, preferred| Instances::own(kernel).nearest_items(preferred);
         assert_eq!(nearest("axpy", 8), 8);
         assert_eq!(nearest("axpy", 3), 2);
         assert_eq!(nearest("gelu", 8), 1);
@@ -509,7 +519,7 @@ mod tests {
     #[test]
     fn the_default_follows_the_device_and_the_work() {
         let of = |kernel, bytes, n| {
-            let own = Instances::Own(kernel);
+            let own = Instances::own(kernel);
             let Config { block, grid, items, vector } = gpu_config(own, bytes, n, &gpu(132, 2048));
             (block, grid, items, vector)
         };
@@ -524,13 +534,13 @@ mod tests {
         for n in [1 << 16, 1 << 20, 1 << 24, 1 << 28] {
             assert_eq!(of("reduce_sum", 4, n), (256, GridRule::Waves(1), 8, 16), "{n}");
         }
-        assert_eq!(of("gelu", 2, 1 << 28), (256, GridRule::Waves(4), 1, 16));
+        assert_eq!(of("gelu", 2, 1 << 28), (256, GridRule::Auto, 1, 16));
         assert_eq!(of("gelu", 2, 1 << 10).3, 16, "it has no smaller accesses");
         assert_eq!(of("uniform", 4, 1 << 28).1, GridRule::Waves(21));
         assert_eq!(of("uniform", 2, 1 << 28).1, GridRule::Waves(8));
         assert_eq!(of("normal", 4, 1 << 24).1, GridRule::Waves(1));
         assert_eq!(of("normal", 4, 0).1, GridRule::Waves(1));
-        let small = gpu_config(Instances::Own("axpy"), 4, 1 << 28, &gpu(82, 1536));
+        let small = gpu_config(Instances::own("axpy"), 4, 1 << 28, &gpu(82, 1536));
         assert_eq!(small.block, 192, "an eighth of a multiprocessor of 1536 threads");
     }
 
@@ -540,7 +550,7 @@ mod tests {
         for (kernel, n) in
             kernels.into_iter().flat_map(|kernel| [0, 1, 1000, 1 << 16, 1 << 24].map(|n| (kernel, n)))
         {
-            let config = gpu_config(Instances::Own(kernel), 4, n, &gpu(132, 2048));
+            let config = gpu_config(Instances::own(kernel), 4, n, &gpu(132, 2048));
             assert!(instance(kernel, "f32", &config).is_ok(), "{kernel} {n}: {config}");
         }
     }

@@ -113,7 +113,7 @@ impl<'a> Operation<'a> {
     pub fn plan(&self) -> Result<Plan<'a>> {
         let device = self.stream.device();
         let (image, instances) = match self.code {
-            Code::Own(_) => (&IMAGE, Instances::Own(self.kernel)),
+            Code::Own(_) => (&IMAGE, Instances::own(self.kernel)),
             Code::Family { image, variants, is_reduction } => {
                 (image, Instances::Family { variants, is_reduction })
             }

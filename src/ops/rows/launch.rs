@@ -262,7 +262,9 @@ mod tests {
         assert_eq!(of::<f32>(4096, 4096), (128, 1, 128, 8));
         assert_eq!(of::<f32>(16_384, 16_384), (512, 1, 512, 8));
         assert_eq!(of::<f32>(131_072, 2048), (512, 8, 512, 8));
-        assert_eq!(of::<bf16>(131_072, 2048), (512, 8, 512, 8));
+        assert_eq!(of::<bf16>(32_768, 8192), (512, 1, 512, 8), "two elements are one register");
+        assert_eq!(of::<bf16>(131_072, 2048), (512, 4, 512, 8));
+        assert_eq!(of::<f64>(16_384, 2048), (512, 4, 512, 8));
         assert_eq!(of::<f32>(1 << 20, 128), (512, 8, 512, 8), "read twice");
         assert_eq!(of::<f32>(1 << 20, 4096).1, 1, "enough rows without clusters");
         assert_eq!(of::<f32>(1024, 100), (128, 1, 128, 2), "few rows have more threads");

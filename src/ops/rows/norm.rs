@@ -14,10 +14,10 @@ use crate::ops::number::Real;
 /// `out[row, i]` = (x\[row, i\] - mean) / √(variance + epsilon) · weight\[i\] + bias\[i\], with the mean and the variance of the
 /// row; 1 for a weight and 0 for a bias that are not there.
 ///
-/// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows of
-/// up to 16 384 elements are held in registers by a block, up to 131 072 by a cluster of blocks on a device that has clusters
-/// (a quarter as many of f64, and where rows do not
-/// begin and end at multiples of 16 bytes); longer ones are read twice.
+/// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows are
+/// held in registers by a block, or by a cluster of blocks on a device that has clusters, and read once: up to 262 144
+/// elements of f16 and bf16, 131 072 of f32, 32 768 of f64 and of rows that do not begin and end at multiples of 16 bytes.
+/// Longer ones are read twice.
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a weight or bias that has not an element for each

@@ -10,9 +10,10 @@ use crate::ops::number::Real;
 /// `out[row, i]` = exp(x\[row, i\]) / Σⱼ exp(x\[row, j\]).
 ///
 /// Computed of the differences from the row's greatest element, in f32 for f16 and bf16, and rounded once. A row that has
-/// +∞ or NaN, or nothing above -∞, becomes NaN. Rows of up to 16 384 elements are held in registers by a block, up to 131 072
-/// by a cluster of blocks on a device that has clusters (a quarter as many of f64, and where rows do not
-/// begin and end at multiples of 16 bytes); longer ones are read twice.
+/// +∞ or NaN, or nothing above -∞, becomes NaN. Rows are
+/// held in registers by a block, or by a cluster of blocks on a device that has clusters, and read once: up to 262 144
+/// elements of f16 and bf16, 131 072 of f32, 32 768 of f64 and of rows that do not begin and end at multiples of 16 bytes.
+/// Longer ones are read twice.
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for views of different sides; whatever the runtime reports.

@@ -1,4 +1,4 @@
-//! Softmax, log-softmax and their gradients against references in float64: rows of 1 to 150 000 elements, held by lanes,
+//! Softmax, log-softmax and their gradients against references in float64: rows of 1 to 300 000 elements, held by lanes,
 //! blocks and clusters and read twice; row strides, views that are aligned alike and not; infinities and NaN.
 
 use super::views::{HELD, PLACES, Rows, exact_sum};

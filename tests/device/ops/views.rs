@@ -9,7 +9,7 @@ pub const PLACES: [(usize, usize); 3] = [(0, 0), (1, 0), (8, 8)];
 
 /// Rows and columns, for operations that hold rows: where lanes, a block and a cluster hold them, and the longest that are
 /// read twice.
-pub const HELD: [(usize, usize); 20] = [
+pub const HELD: [(usize, usize); 22] = [
     (1, 1),
     (40, 1),
     (70, 3),
@@ -30,6 +30,8 @@ pub const HELD: [(usize, usize); 20] = [
     (2, 20_001),
     (1, 70_000),
     (1, 150_000),
+    (1, 300_000),
+    (1, 40_000),
 ];
 
 /// The sum, with its roundings summed up beside it (Neumaier, 1974): a reference must be more exact than what is tested.
