@@ -197,6 +197,10 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
     let own = thread::linear_in_block() as usize;
     let stage = Stage::new();
     let tile_len = THREADS * ITEMS;
+    // Between the passes keys are twisted.
+    let changes = (twist.negative | twist.always) != K::ZERO;
+    let is_first = changes & (shift == 0);
+    let is_last = changes & (shift + DIGIT_BITS == 8 * size_of::<K>() as u32);
     // SAFETY: by this function's contract.
     let mut queue = unsafe { queue(workspace, len.div_ceil(tile_len)) };
     while let Some(tile) = queue.next() {
@@ -208,18 +212,29 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         // How many items from the thread's first one on are of the array: in warp-striped order, and in striped order.
         let own_place = radix::place::<ITEMS>(0) as u32;
         let (in_warps, in_block) = (rest.saturating_sub(own_place), rest.saturating_sub(own as u32));
+        let is_whole = rest == tile_len as u32;
         // Beyond the last key: one whose digits are the greatest, so that nothing comes after them.
-        let mut items = [K::MOST.untwist(twist); ITEMS];
+        let mut items = [K::MOST; ITEMS];
         // SAFETY: the pointer is not used where there is no key.
         let source = keys.wrapping_add(first + own_place as usize);
-        each::<ITEMS>(|item| {
-            if in_warps > 32 * item as u32 {
-                // SAFETY: just checked.
-                items[item] = unsafe { source.add(32 * item).read() };
-            }
-        });
-        let mut digits = [0; ITEMS];
-        each::<ITEMS>(|item| digits[item] = items[item].twist(twist).digit(shift));
+        if is_whole {
+            // SAFETY: all keys of the tile are there.
+            each::<ITEMS>(|item| items[item] = unsafe { source.add(32 * item).read() });
+        } else {
+            each::<ITEMS>(|item| {
+                items[item] = if in_warps > 32 * item as u32 {
+                    // SAFETY: just checked.
+                    unsafe { source.add(32 * item).read() }
+                } else if is_first {
+                    K::MOST.untwist(twist)
+                } else {
+                    K::MOST
+                };
+            });
+        }
+        if is_first {
+            each::<ITEMS>(|item| items[item] = items[item].twist(twist));
+        }
         let beyond = if own == DIGITS - 1 { tile_len as u32 - rest } else { 0 };
         let words = queue.words();
         let publish = |count: u32, is_prefix: bool| {
@@ -228,13 +243,15 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             // SAFETY: the workspace has a word for each digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
-        let ranked = radix::rank_with::<ITEMS, DIGITS, WARPS>(digits, counters, |count| {
+        // A digit is taken from its key wherever it is used, and needs no register of its own.
+        let digit = |item: usize| opaque(items[item]).digit(shift);
+        let ranked = radix::rank_with::<ITEMS, DIGITS, WARPS>(digit, counters, |count| {
             if own < DIGITS {
                 publish(count - beyond, tile == 0);
             }
         });
         // SAFETY: the ranks are those of the tile, whose items nothing uses any more since the last barrier of `rank_with`.
-        let sorted = unsafe { exchange(stage, items, ranked.ranks) };
+        let mut sorted = unsafe { exchange(stage, items, ranked.ranks) };
 
         if own < DIGITS {
             let mut before = 0;
@@ -253,14 +270,24 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
         let mut places = [0_u32; ITEMS];
         each::<ITEMS>(|item| {
             let rank = (own + item * THREADS) as u32;
-            let digit = sorted[item].twist(twist).digit(shift);
+            let digit = sorted[item].digit(shift);
             // SAFETY: written before the barrier.
             places[item] = unsafe { stage.offsets.add(digit as usize).read() }.wrapping_add(rank);
-            if in_block > (item * THREADS) as u32 {
-                // SAFETY: the places of all tiles together are the numbers below the length, each of one key.
-                unsafe { keys_out.add(places[item] as usize).write(sorted[item]) };
-            }
         });
+        if is_last {
+            each::<ITEMS>(|item| sorted[item] = sorted[item].untwist(twist));
+        }
+        if is_whole {
+            // SAFETY: the places of all tiles together are the numbers below the length, each of one key.
+            each::<ITEMS>(|item| unsafe { keys_out.add(places[item] as usize).write(sorted[item]) });
+        } else {
+            each::<ITEMS>(|item| {
+                if in_block > (item * THREADS) as u32 {
+                    // SAFETY: as above.
+                    unsafe { keys_out.add(places[item] as usize).write(sorted[item]) };
+                }
+            });
+        }
         if !values.is_null() {
             let mut items = [V::ZERO; ITEMS];
             let source = values.wrapping_add(first + own_place as usize);

@@ -5,7 +5,7 @@
 //! their order.
 //!
 //! After "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (Adinets, Merrill 2022): the lanes of a warp
-//! that have the same digit find each other by votes, and the lowest counts them all in a counter of the warp.
+//! that have the same digit find each other by votes, and the highest counts them all in a counter of the warp.
 //!
 //! ```
 //! use gpu_std::atomic::{Atomic, scope};
@@ -31,7 +31,7 @@
 
 use crate::atomic::{Atomic, Ordering, scope};
 use crate::shared::Shared;
-use crate::vectorized::{each, opaque};
+use crate::vectorized::each;
 use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
@@ -71,11 +71,11 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     digits: [u32; ITEMS],
     counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
 ) -> Ranks<ITEMS> {
-    rank_with(digits, counters, |_| ())
+    rank_with(|item| digits[item], counters, |_| ())
 }
 
-/// [`rank()`], which calls `counted` in every thread as soon as the thread's `count` is known, for kernels that tell other
-/// blocks.
+/// [`rank()`], of digits that `digit` gives by the item, more than once, so that they need not be kept; and which calls `counted`
+/// in every thread as soon as the thread's `count` is known, for kernels that tell other blocks.
 ///
 /// # Panics
 ///
@@ -83,7 +83,7 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
 #[inline(always)]
 #[track_caller]
 pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
-    digits: [u32; ITEMS],
+    digit: impl Fn(usize) -> u32,
     counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
     counted: impl FnOnce(u32),
 ) -> Ranks<ITEMS> {
@@ -94,17 +94,19 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     assert!(threads >= BINS, "a block that ranks digits has a thread for each value of a digit");
     let counters = counters.zeroed();
     let of_warp = &counters[(own / WARP_SIZE) as usize];
-    let lane = own % WARP_SIZE;
+    let up_to_own = warp::FULL_MASK >> (WARP_SIZE - 1 - own % WARP_SIZE);
+    let digit = |item: usize| digit(item) % BINS as u32;
     let mut ranks = [0; ITEMS];
     each::<ITEMS>(|item| {
-        let digit = digits[item] % BINS as u32;
+        let digit = digit(item);
         let same = match_digit::<BINS>(digit);
-        let (below, above) = (same & ((1 << lane) - 1), same >> lane >> 1);
-        let before = add_if(above == 0, &of_warp[digit as usize], same.count_ones());
-        // The highest lane with the digit has counted the items before. The digit is kept beside the rank in the warp, which
-        // is at most 1023, so that the digits need no registers of their own.
-        let rank = warp::shuffle(warp::FULL_MASK, before, 31 - same.leading_zeros()) + below.count_ones();
-        ranks[item] = opaque(digit << 16 | rank);
+        let counter = &of_warp[digit as usize];
+        // How many items of the warp have the digit up to this one.
+        let count = counter.load(Ordering::Relaxed) + (same & up_to_own).count_ones();
+        warp::sync_warp(warp::FULL_MASK);
+        store_if(same & !up_to_own == 0, counter, count);
+        warp::sync_warp(warp::FULL_MASK);
+        ranks[item] = count;
     });
     thread::sync_threads();
 
@@ -129,38 +131,33 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     }
     thread::sync_threads();
     each::<ITEMS>(|item| {
-        let digit = (ranks[item] >> 16) as usize % BINS;
-        ranks[item] = (ranks[item] & 0xffff) + of_warp[digit].load(Ordering::Relaxed);
+        ranks[item] = of_warp[digit(item) as usize].load(Ordering::Relaxed) + ranks[item] - 1
     });
     Ranks { ranks, start: if is_digit { start } else { 0 }, count }
 }
 
-/// Adds to a counter in shared memory if the condition holds, and returns what it was. Without a branch, for which the lanes
-/// of a warp would have to meet again.
+/// Stores to a counter in shared memory if the condition holds: without a branch, after which the lanes of a warp would have to
+/// meet again.
 #[inline(always)]
-fn add_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) -> u32 {
+fn store_if(condition: bool, counter: &Atomic<u32, scope::Block>, count: u32) {
     #[cfg(target_arch = "nvptx64")]
-    {
-        let before;
-        // SAFETY: the counter is valid, in shared memory, and used as an atomic alone.
-        unsafe {
-            core::arch::asm!(
-                "{{ .reg .pred p; .reg .b64 a;",
-                "setp.ne.u32 p, {condition}, 0;",
-                "cvta.to.shared.u64 a, {counter};",
-                "mov.b32 {before}, 0;",
-                "@p atom.relaxed.cta.shared.add.u32 {before}, [a], {count}; }}",
-                condition = in(reg32) u32::from(condition),
-                counter = in(reg64) counter.as_ptr(),
-                count = in(reg32) count,
-                before = out(reg32) before,
-                options(nostack),
-            );
-        }
-        before
+    // SAFETY: the counter is valid, in shared memory, and used as an atomic alone.
+    unsafe {
+        core::arch::asm!(
+            "{{ .reg .pred p; .reg .b64 a;",
+            "setp.ne.u32 p, {condition}, 0;",
+            "cvta.to.shared.u64 a, {counter};",
+            "@p st.relaxed.cta.shared.u32 [a], {count}; }}",
+            condition = in(reg32) u32::from(condition),
+            counter = in(reg64) counter.as_ptr(),
+            count = in(reg32) count,
+            options(nostack),
+        );
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    if condition { counter.fetch_add(count, Ordering::Relaxed) } else { 0 }
+    if condition {
+        counter.store(count, Ordering::Relaxed);
+    }
 }
 
 /// The lanes with the same digit below `BINS`.
