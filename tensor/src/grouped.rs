@@ -6,10 +6,10 @@ use half::{bf16, f16};
 use warpsmith_core::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::grouped::{
-    Groups, LARGE, SMALL, matmul_grouped as kernel, matmul_grouped_few as few_rows,
+    Groups, LARGE, SMALL, STAGES, matmul_grouped as kernel, matmul_grouped_few as few_rows,
 };
 use warpsmith_tensor_kernels::matmul::BOX;
-use warpsmith_tensor_kernels::one_tile::{STAGES, shared_bytes, threads};
+use warpsmith_tensor_kernels::one_tile::{shared_bytes, threads};
 
 use crate::IMAGE;
 use crate::epilogue::Epilogue;

@@ -211,6 +211,8 @@ macro_rules! by_tile {
     ($product:ident, $kernel:ident<$($ty:ty),*>) => {
         match $product.schedule.tile {
             [64, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 128>>(),
+            [64, 192] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 192>>(),
+            [128, 192] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 192>>(),
             [64, _] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 64, 256>>(),
             [_, 128] => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 128>>(),
             _ => $product.by_clusters::<one_tile::$kernel<$($ty,)* 128, 256>>(),
@@ -330,8 +332,9 @@ impl<'a, 'c, T: Element> Product<'a, 'c, T> {
         let (a, b) = (a_map(a, height)?, b_map(b, BOX)?);
         let (height, width) = (height as usize, width as usize);
         let launch = Launch::grid_block(inputs.tiles()? * cluster, one_tile::threads(height))
-            .shared(one_tile::shared_bytes(height, width, one_tile::STAGES, 1))
+            .shared(one_tile::shared_bytes(height, width, one_tile::stages(height, width), 1))
             .cluster(cluster * splits);
+        let launch = if schedule.starts_early() { launch.dependent() } else { launch };
         let kernel = stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = (a, b, c.elements, bias, inputs.sizes(), rows(c.stored), cluster, finish);
         // SAFETY: the instance is that of the layouts and of the tile. The maps have its boxes, of matrices of these sizes, which
@@ -383,7 +386,7 @@ impl<'a, T: Element> Inputs<'a, T> {
         // The shared memory of a multiprocessor is enough for one block.
         let resident = (self.work.multiprocessors / cluster).max(1);
         let grid = tiles.min(resident) * cluster;
-        let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster);
+        let launch = Launch::grid_block(grid, THREADS).shared(SHARED_BYTES).cluster(cluster).dependent();
         let kernel = self.stream.device().load(&IMAGE)?.kernel::<K>()?;
         let arguments = arguments(maps, c, self.sizes());
         // SAFETY: the maps have the boxes that the kernel requires, of matrices of these sizes, which the views check to be

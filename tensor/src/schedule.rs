@@ -8,12 +8,12 @@ use warpsmith_tensor_kernels::one_tile;
 /// multiprocessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Schedule {
-    /// Rows and columns of a tile of `c`: 128 x 256, 128 x 128, 64 x 256 or 64 x 128. With an `a` by columns, or i8, the first.
+    /// Rows and columns of a tile of `c`: 128 or 64 x 256, 192 or 128. With an `a` by columns, or i8, 128 x 256.
     pub tile: [u32; 2],
-    /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2.
+    /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2. With tiles of 192 columns 1.
     pub cluster: u32,
     /// Parts of K that are summed by blocks of their own and then added, in their order: 1, 2, 4 or 8, and no more than 8 in all of a
-    /// cluster, whose blocks they are too. With an `a` by columns, or i8, 1.
+    /// cluster, whose blocks they are too. With tiles of 192 columns, an `a` by columns, or i8, 1.
     pub splits: u32,
 }
 
@@ -30,25 +30,27 @@ pub(crate) const CLUSTER: u32 = 2;
 const fn stage_us(tile: [u32; 2]) -> f64 {
     match tile {
         LARGE => 0.65,
-        MIDDLE => 0.32,
+        MIDDLE => 0.33,
+        [128, 192] => 0.50,
+        [64, 256] => 0.36,
         _ => 0.40,
     }
 }
 
 /// The time of tiles of 64 x 128, of which two fit into a multiprocessor, when one is there.
 const ALONE: f64 = 0.79;
-/// The time of tiles that share those of `b`, of blocks with one tile.
-const SHARED: f64 = 1.05;
+/// The time of tiles that share those of `b`, of blocks with one tile: of one wave, and of several.
+const SHARED: (f64, f64) = (0.97, 1.08);
 /// That of blocks that go from tile to tile, and what it costs once, in microseconds.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
-/// Microseconds before the first block begins.
-const BEGIN_US: f64 = 0.7;
+/// Microseconds before the first block begins, and what is more where it does not begin before the launch ahead has ended.
+const BEGIN_US: (f64, f64) = (2.0, 2.3);
 /// Microseconds before the first product and after the last of a block that goes from tile to tile, with its beginning: once.
 const PERSISTENT_US: f64 = 3.0;
 /// Those of a block with one tile: for each wave.
-const ONE_TILE_US: f64 = 6.5;
-/// Microseconds in which the blocks of a cluster add their sums.
-const ADD_US: f64 = 1.0;
+const ONE_TILE_US: f64 = 2.0;
+/// Microseconds in which the blocks of a cluster add their sums: at least, and for each part.
+const ADD_US: (f64, f64) = (0.5, 0.5);
 /// Bytes that are read from memory or written in a microsecond.
 const BYTES_PER_US: f64 = 2.4e6;
 /// What counts of the time that multiprocessors wait for memory: schedules that it bounds are ordered by what they have to spare.
@@ -90,7 +92,7 @@ pub(crate) fn multiprocessors(device: &Device) -> u32 {
 
 impl Schedule {
     /// The tiles that there are.
-    pub const TILES: [[u32; 2]; 4] = [LARGE, MIDDLE, [64, 256], [64, 128]];
+    pub const TILES: [[u32; 2]; 6] = [LARGE, [128, 192], MIDDLE, [64, 256], [64, 192], [64, 128]];
 
     /// The default of a product of 16-bit numbers of more than 16 rows, with an `a` of m x k and `b` of k x n elements, both with k
     /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
@@ -124,13 +126,20 @@ impl Schedule {
         self.missing(&Self::TILES, true).is_none()
     }
 
+    /// Whether blocks with one tile begin while those of the launch ahead still run. Where larger clusters, or several blocks of a
+    /// multiprocessor, take the places that these leave, they lie unevenly: measured, that costs more.
+    pub(crate) fn starts_early(&self) -> bool {
+        let [height, width] = self.tile;
+        self.cluster * self.splits <= 2 && one_tile::resident(height as usize, width as usize) == 1
+    }
+
     /// Which part of it there is not, and what there is.
     pub(crate) fn missing(&self, tiles: &[[u32; 2]], has_clusters: bool) -> Option<String> {
         let Self { tile, cluster, splits } = *self;
         let [rows, columns] = tile;
         Some(if !Self::TILES.contains(&tile) {
             format!(
-                "tiles of {rows} x {columns}: there are those of 128 x 256, 128 x 128, 64 x 256 and 64 x 128"
+                "tiles of {rows} x {columns}: there are those of 128 or 64 rows, and 256, 192 or 128 columns"
             )
         } else if !tiles.contains(&tile) {
             format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
@@ -140,6 +149,8 @@ impl Schedule {
             format!(
                 "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
             )
+        } else if columns == 192 && (cluster > 1 || splits > 1) {
+            format!("{splits} parts of K for each of {cluster} tiles of 192 columns: they have 1 of each")
         } else if splits > 1 && !has_clusters {
             "parts of K need an a by rows, and another type than i8".to_owned()
         } else {
@@ -187,10 +198,12 @@ impl Work {
             let (less, more) = if is_shared { PERSISTENT_SHARED } else { (1.0, 0.0) };
             PERSISTENT_US + more + less * products
         } else {
+            let shared = if waves > 1.0 { SHARED.1 } else { SHARED.0 };
             let products =
-                products * if is_alone { ALONE } else { 1.0 } * if is_shared { SHARED } else { 1.0 };
-            let added = if splits > 1 { ADD_US } else { 0.0 };
-            BEGIN_US + products + waves * (ONE_TILE_US + added)
+                products * if is_alone { ALONE } else { 1.0 } * if is_shared { shared } else { 1.0 };
+            let added = if splits > 1 { ADD_US.0 + ADD_US.1 * f64::from(splits) } else { 0.0 };
+            let begin = BEGIN_US.0 + if schedule.starts_early() { 0.0 } else { BEGIN_US.1 };
+            begin + products + waves * (ONE_TILE_US + added)
         };
         let [m, n] = [self.m, self.n].map(f64::from);
         let bytes =

@@ -8,7 +8,7 @@ use gpu_std::scalar::Float;
 use gpu_std::tensor::Sum;
 use gpu_std::vectorized::store_run;
 
-use crate::matmul::{At, Sizes, TILE_N};
+use crate::matmul::{At, Sizes};
 use crate::one_tile::RowStrides;
 
 /// What becomes of sums before they are stored: `activation(scale * sum + bias)`.
@@ -79,11 +79,17 @@ impl Finish {
         unsafe { store_run::<C, 4>(to, (row + u64::from(column)) as usize, count, values) };
     }
 
+    /// Whether sums stay as they are, but for a bias.
+    #[inline(always)]
+    pub(crate) fn is_plain(self) -> bool {
+        self.scale == 1.0 && self.activation == Activation::None as u32
+    }
+
     /// Of the sums of a thread, the first of which are at `at`.
     #[inline(always)]
-    pub(crate) fn apply<C: KernelType + Into<f32>>(
+    pub(crate) fn apply<C: KernelType + Into<f32>, const COUNT: usize>(
         self,
-        sums: &mut [f32; TILE_N as usize / 2],
+        sums: &mut [f32; COUNT],
         bias: Option<&[C]>,
         at: At,
     ) {
@@ -109,9 +115,9 @@ impl Finish {
 
 /// Replaces each sum of a thread by `of` it and its column after that of the first.
 #[inline(always)]
-pub fn for_each<S: Sum>(sums: &mut [S; TILE_N as usize / 2], of: impl Fn(S, u32) -> S) {
+pub fn for_each<S: Sum, const COUNT: usize>(sums: &mut [S; COUNT], of: impl Fn(S, u32) -> S) {
     let mut i = 0;
-    while i < TILE_N as usize / 2 {
+    while i < COUNT {
         sums[i] = of(sums[i], (i as u32 / 4) * 8 + i as u32 % 2);
         i += 1;
     }

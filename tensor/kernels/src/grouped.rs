@@ -4,13 +4,13 @@
 //! those without a tile end at once. Each block has one tile, as in [`one_tile`](crate::one_tile).
 
 use gpu_std::prelude::*;
-use gpu_std::scalar::Float;
-use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, SharedTile, TensorMap, Width};
+use gpu_std::tensor::{Columns, KMajor, Major, MnMajor, Output, SharedTile, TensorMap, Width};
 
 use crate::epilogue::Finish;
 use crate::matmul::Element;
-use crate::one_tile::{Plain, STAGES, TilePlace, product, resident, threads};
+use crate::one_tile::{Plain, TilePlace, product, resident, threads};
 use crate::sequences::Sequences;
+use crate::tile_end::Target;
 use crate::tiles::divide;
 
 /// What is multiplied.
@@ -38,6 +38,8 @@ impl Groups {
     }
 }
 
+/// Stages of the ring.
+pub const STAGES: usize = 4;
 /// The tile of [`matmul_grouped()`].
 pub const LARGE: [u32; 2] = [128, 256];
 /// That of [`matmul_grouped_few()`].
@@ -68,7 +70,7 @@ pub unsafe fn matmul_grouped<T, B: Major>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Float,
+    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     // SAFETY: the caller's promise.
     unsafe { of_groups::<T, B, 128, 256>(a, b, &mut c, offsets, bias, groups, finish) }
@@ -95,7 +97,7 @@ pub unsafe fn matmul_grouped_few<T, B: Major>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Float,
+    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
 {
     // SAFETY: the caller's promise.
     unsafe { of_groups::<T, B, 64, 128>(a, b, &mut c, offsets, bias, groups, finish) }
@@ -114,7 +116,7 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
     groups: Groups,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Float,
+    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
     let Groups { count, m, n, k, band: height, pitch } = groups;
@@ -142,14 +144,15 @@ unsafe fn of_groups<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
         stages: (0, k.div_ceil(SharedTile::<T, 64>::COLUMNS)),
         shared_by: 1,
     };
-    let to = c.as_mut_ptr();
+    let target = Target {
+        to: c.as_mut_ptr().wrapping_add((u64::from(place.row) * pitch) as usize),
+        pitch,
+        rows: rows - group.row,
+        column: place.column,
+        n,
+        bias,
+        finish,
+    };
     // SAFETY: the caller's promise; the rows of C are those of the group.
-    unsafe {
-        product::<T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, |row, column, sums| {
-            let column = place.column + column;
-            if group.row + row < rows && column < n {
-                finish.store(to, u64::from(place.row + row) * pitch, column, n, bias, sums);
-            }
-        });
-    }
+    unsafe { product::<T, T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, target) }
 }

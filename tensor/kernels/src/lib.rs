@@ -33,4 +33,5 @@ pub mod sequences;
 pub mod simt;
 mod softmax;
 pub mod tf32x3;
+mod tile_end;
 mod tiles;

@@ -108,6 +108,7 @@ elements!(bf16 => bf16, f16 => f16, f32 => f32, F8E4M3 => bf16, i8 => i32);
     arch = "90a",
     block(THREADS),
     cluster(CLUSTER),
+    dependent,
     no_panic
 )]
 pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
@@ -136,6 +137,7 @@ pub unsafe fn matmul<T, A: Major, B: Major, const CLUSTER: u32>(
     arch = "90a",
     block(THREADS),
     cluster(CLUSTER),
+    dependent,
     no_panic
 )]
 pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
@@ -158,7 +160,15 @@ pub unsafe fn matmul_tn<T: Element<Sum = f32>, const CLUSTER: u32>(
 /// # Safety
 ///
 /// That of [`product`].
-#[kernel(types(T = i8), consts(CLUSTER = 1, 2), arch = "90a", block(THREADS), cluster(CLUSTER), no_panic)]
+#[kernel(
+    types(T = i8),
+    consts(CLUSTER = 1, 2),
+    arch = "90a",
+    block(THREADS),
+    cluster(CLUSTER),
+    dependent,
+    no_panic
+)]
 pub unsafe fn matmul_integers<T: Element<Sum = i32, Output = i32>, const CLUSTER: u32>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
@@ -199,6 +209,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
 
     let rank = if CLUSTER > 1 { cluster::block_rank() } else { 0 };
     if thread::linear_in_block() == 0 {
+        a.prefetch();
+        b.prefetch();
         // SAFETY: nothing has used the barriers; all threads meet after it.
         unsafe {
             full.init(1);
@@ -207,6 +219,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         barrier::publish();
     }
     meet::<CLUSTER>();
+    // What is above may overlap the end of the launch before.
+    grid::dependency_wait();
 
     // What lies outside of the matrices is read as zero, and not written.
     let tile_k = SharedTile::<T, 64>::COLUMNS;
@@ -270,6 +284,7 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
                 }
                 number += step;
             }
+            grid::launch_dependents();
         }
         warp::sync_warp(!0);
     } else {

@@ -1,33 +1,40 @@
 //! [`product`]: a tile of a product, or two, by a cluster whose blocks each sum a part of K.
 //!
 //! A block has a warp group for each [`GROUP_ROWS`] rows of the tile, and one warp more, which copies tiles of A and B into a ring
-//! of stages. Then each block leaves its sums in its own shared memory, and adds some rows of those of all blocks, in
-//! their order: there is no second launch, and no memory beside. The rows of C are written by the threads, so that C may begin
-//! anywhere, and a tile may end in the middle. A cluster may have two tiles, one above the other: then each of two blocks copies half
-//! of a tile of B to both.
+//! of stages. Where several blocks have parts of K, each then leaves its sums in its own shared memory, and adds some columns of those
+//! of all blocks, in their order: there is no second launch, and no memory beside. The rows of C are written by the threads, so that C
+//! may begin anywhere, and a tile may end in the middle. A cluster may have two tiles, one above the other: then each of two blocks
+//! copies half of a tile of B to both.
+//!
+//! A launch that is dependent prepares its blocks while those of the launch before end.
 //!
 //! A product whose tiles are fewer than the blocks that run at a time, or end in the middle, is faster so; others by
 //! [`matmul`](mod@crate::matmul), whose blocks store a tile while they multiply the next.
 
 use gpu_std::prelude::*;
-use gpu_std::scalar::Float;
 use gpu_std::tensor::{
-    Accumulator, Columns, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile,
-    SharedTiles, Slot, TensorMap, Width, barrier, warp_group,
+    Accumulator, Columns, F8E4M3, KMajor, Major, MnMajor, Multiply, Output, SharedMemory, SharedTile, Slot,
+    TensorMap, Width, barrier, warp_group,
 };
 
 use crate::epilogue::Finish;
 use crate::matmul::{BOX, Element, GROUP_ROWS, ROW_BYTES, Sizes, release};
+use crate::tile_end::{SUM_TILES, Target, add, leave, store_own};
 use crate::tiles::{Tiles, divide};
 
 /// Rows of a tile of kernels that have tiles of one size.
 pub const ROWS: usize = 128;
 /// Columns of a tile of kernels that have tiles of one size.
 pub const COLUMNS: usize = 128;
-/// Stages of the ring of numbers of one part.
-pub const STAGES: usize = 4;
-/// The most tiles of 32 columns of sums.
-const SUM_TILES: usize = 8;
+/// Stages of the ring of numbers of one part: as many as there is shared memory for, or for two blocks.
+pub const fn stages(rows: usize, columns: usize) -> usize {
+    match (rows, columns) {
+        (128, 128) => 6,
+        (64, 256) | (128, 192) => 5,
+        (64, 192) => 6,
+        _ => 4,
+    }
+}
 /// The most blocks of a cluster.
 pub const MOST_IN_CLUSTER: u32 = 8;
 
@@ -108,10 +115,11 @@ pub struct RowStrides {
 /// `a` nor `b`; `bias` has n elements.
 #[kernel(
     types(T = bf16, f16; B = KMajor, MnMajor),
-    consts(ROWS = 64, 128; COLUMNS = 128, 256),
+    consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
     arch = "90a",
     block(threads(ROWS)),
     launch_bounds(threads(ROWS), resident(ROWS, COLUMNS)),
+    dependent,
     no_panic
 )]
 pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usize>(
@@ -124,14 +132,18 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
     shared_by: u32,
     finish: Finish,
 ) where
-    T: Element<Sum = f32, Output = T> + Float,
+    T: Element<Sum = f32, Output = T> + Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
     let (place, batch) = TilePlace::of_cluster::<T>(&sizes, [ROWS, COLUMNS], shared_by);
     // SAFETY: the caller's promise.
     unsafe {
-        let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<T, B, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, store);
+        let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
+        match stages(ROWS, COLUMNS) {
+            6 => product::<T, T, B, ROWS, COLUMNS, 6, _>(a, b, place, Plain, target),
+            5 => product::<T, T, B, ROWS, COLUMNS, 5, _>(a, b, place, Plain, target),
+            _ => product::<T, T, B, ROWS, COLUMNS, 4, _>(a, b, place, Plain, target),
+        }
     }
 }
 
@@ -142,10 +154,11 @@ pub unsafe fn matmul_one_tile<T, B: Major, const ROWS: usize, const COLUMNS: usi
 /// That of [`matmul_one_tile()`].
 #[kernel(
     types(T = f32, F8E4M3),
-    consts(ROWS = 64, 128; COLUMNS = 128, 256),
+    consts(ROWS = 64, 128; COLUMNS = 128, 192, 256),
     arch = "90a",
     block(threads(ROWS)),
     launch_bounds(threads(ROWS), resident(ROWS, COLUMNS)),
+    dependent,
     no_panic
 )]
 pub unsafe fn matmul_one_tile_tn<T: Element<Sum = f32>, const ROWS: usize, const COLUMNS: usize>(
@@ -158,14 +171,18 @@ pub unsafe fn matmul_one_tile_tn<T: Element<Sum = f32>, const ROWS: usize, const
     shared_by: u32,
     finish: Finish,
 ) where
-    T::Output: Float,
+    T::Output: Into<f32>,
     Columns<COLUMNS>: Width,
 {
     let (place, batch) = TilePlace::of_cluster::<T>(&sizes, [ROWS, COLUMNS], shared_by);
     // SAFETY: the caller's promise.
     unsafe {
-        let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<T, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, Plain, store);
+        let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
+        match stages(ROWS, COLUMNS) {
+            6 => product::<T, T::Output, KMajor, ROWS, COLUMNS, 6, _>(a, b, place, Plain, target),
+            5 => product::<T, T::Output, KMajor, ROWS, COLUMNS, 5, _>(a, b, place, Plain, target),
+            _ => product::<T, T::Output, KMajor, ROWS, COLUMNS, 4, _>(a, b, place, Plain, target),
+        }
     }
 }
 
@@ -197,65 +214,72 @@ impl TilePlace {
     }
 }
 
-/// Finishes and stores what [`product`] gives, as far as it is in C.
-///
-/// # Safety
-///
-/// `c` has the products that `sizes` says where `rows` says, which nothing else uses, and the place is one of product `batch`; `bias` has
-/// n elements.
+/// Where [`product`] of this place stores the rows of a C that has the products where `rows` says.
 #[inline(always)]
-pub(crate) unsafe fn into_rows<C: Float>(
+pub(crate) fn target<'a, C: KernelType>(
     c: &mut DisjointMut<C>,
     sizes: &Sizes,
     place: TilePlace,
     batch: u32,
     rows: RowStrides,
-    bias: Option<&[C]>,
+    bias: Option<&'a [C]>,
     finish: Finish,
-) -> impl Fn(u32, u32, [f32; 4]) {
-    let to = c.as_mut_ptr().wrapping_add((u64::from(batch) * rows.plane) as usize);
-    let (m, n) = (sizes.m, sizes.n);
-    move |row, column, sums| {
-        let (row, column) = (place.row + row, place.column + column);
-        if row < m && column < n {
-            // SAFETY: the caller's promise; this thread alone has these sums.
-            unsafe { finish.store(to, u64::from(row) * rows.pitch, column, n, bias, sums) };
-        }
+) -> Target<'a, C> {
+    let first = u64::from(batch) * rows.plane + u64::from(place.row) * rows.pitch;
+    Target {
+        to: c.as_mut_ptr().wrapping_add(first as usize),
+        pitch: rows.pitch,
+        rows: sizes.m.saturating_sub(place.row),
+        column: place.column,
+        n: sizes.n,
+        bias,
+        finish,
     }
 }
 
-/// A tile of `a * b`, by all threads of the blocks of a cluster that have it. `store` gets four sums that are adjacent in a row, by the
-/// row and the first column in the tile, each once, in some thread of these.
+/// A tile of `a * b`, by all threads of the blocks of a cluster that have it, into the rows of `target`.
 ///
 /// # Safety
 ///
 /// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, or with [`Stage::IS_ALONE`] `block(THREADS_ALONE)` and 128 rows, and the launch `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared
-///   memory and clusters of 1, 2, 4 or 8 blocks, a multiple of `shared_by`.
+///   memory and clusters of 1, 2, 4 or 8 blocks, a multiple of `shared_by`; of 1 for 192 columns.
 /// - The maps are of matrices of planes, `a` K-major. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of columns; those of
 ///   `a` have `ROWS` rows, those of `b` [`BOX`].
 /// - The planes of the place are those of the maps; its row may be beyond them, where all is zero. It is the same in all threads of a block, and but for the stages in all blocks that have
 ///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
-pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, const STAGES: usize, S: Stage>(
+pub(crate) unsafe fn product<
+    T,
+    C,
+    B: Major,
+    const ROWS: usize,
+    const COLUMNS: usize,
+    const STAGES: usize,
+    S: Stage,
+>(
     a: &TensorMap<T, 3>,
     b: &TensorMap<T, 3>,
     place: TilePlace,
     of_stage: S,
-    store: impl Fn(u32, u32, [f32; 4]),
+    target: Target<'_, C>,
 ) where
     T: Multiply<Sum = f32>,
+    C: Output<f32> + Into<f32>,
     Columns<COLUMNS>: Width,
 {
     const {
         assert!(ROWS == 64 || ROWS == 128, "a tile has 64 or 128 rows");
-        assert!(COLUMNS == 128 || COLUMNS == 256, "a tile has 128 or 256 columns");
+        assert!(COLUMNS == 128 || COLUMNS == 192 || COLUMNS == 256, "a tile has 128, 192 or 256 columns");
         assert!(
             S::PARTS == 1 || S::PARTS == 2 && S::IS_ALONE,
             "products of numbers in two parts are added alone"
         );
         assert!(!S::IS_ALONE || ROWS == 128, "two warp groups get the registers of the third");
         let bytes = STAGES * S::PARTS as usize * ROW_BYTES as usize * (ROWS + COLUMNS);
-        assert!(bytes >= 4 * ROWS * COLUMNS, "the sums of a tile fit into the ring");
+        assert!(
+            bytes >= (4 + size_of::<C>() / 2) * ROWS * COLUMNS,
+            "the sums of a tile and its half fit into the ring"
+        );
     }
     // SAFETY: the launch has this memory for it, by the caller's promise.
     let mut memory = unsafe { SharedMemory::new() };
@@ -266,12 +290,25 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, cons
     } else {
         (a_tiles, b_tiles)
     };
-    // SAFETY: the sums are left there once nothing reads or writes the ring any more.
-    let left = unsafe { memory.again() }.tiles::<f32, ROWS, SUM_TILES>();
+    // SAFETY: they are used once nothing reads or writes the ring any more: the sums that are left for other blocks, with the half of
+    // the tile that a block stores of it then; or the whole tile.
+    let (left, staged_part, staged) = unsafe {
+        // The sums are as many tiles as there are 32 columns.
+        let (mut rest, left) = (memory.again(), memory.again().tiles::<f32, ROWS, SUM_TILES>());
+        rest.tiles::<f32, ROWS, 4>();
+        if COLUMNS > 128 {
+            rest.tiles::<f32, ROWS, 4>();
+        }
+        (left, rest.tiles::<C, ROWS, SUM_TILES>(), memory.again().tiles::<C, ROWS, SUM_TILES>())
+    };
     let full = memory.barriers::<STAGES>();
     let empty = memory.barriers::<STAGES>();
     let groups = ROWS as u32 / GROUP_ROWS;
     if thread::linear_in_block() == 0 {
+        // All blocks of the launch have their places by then; those of the next take what they leave free.
+        grid::launch_dependents();
+        a.prefetch();
+        b.prefetch();
         // SAFETY: nothing has used the barriers; all threads meet after it.
         unsafe {
             full.init(1);
@@ -285,11 +322,14 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, cons
     } else {
         thread::sync_threads();
     }
+    // What is above may overlap the end of the launch before.
+    grid::dependency_wait();
 
     let tile_k = SharedTile::<T, 64>::COLUMNS;
     let warp = warp_group::warp_index();
     let rank = cluster::block_rank();
     let (part_of_k, which) = divide(rank, place.shared_by);
+    let parts = divide(cluster::blocks(), place.shared_by).0;
     let mut slot = Slot::new();
     let mut stage = place.stages.0;
     let copies = warp >= 4 * groups;
@@ -337,7 +377,12 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, cons
             }
         }
         warp::sync_warp(!0);
-        cluster::sync();
+        if parts > 1 {
+            cluster::sync();
+        }
+        if is_shared || parts > 1 {
+            cluster::arrive();
+        }
     } else {
         let group = warp / 4;
         let mut sums = Accumulator::<COLUMNS, f32>::new();
@@ -441,116 +486,36 @@ pub unsafe fn product<T, B: Major, const ROWS: usize, const COLUMNS: usize, cons
             sums = running.wait();
         }
         // The tiles of both groups have been read by all.
-        // SAFETY: all warps but the one that copies meet at a barrier that nothing else uses.
+        // SAFETY: all warps but those that copy meet at a barrier that nothing else uses.
         unsafe { warp_group::sync(1, groups * warp_group::THREADS) };
-        // SAFETY: nothing reads or writes the ring any more; each warp has rows of its own.
-        unsafe {
-            leave::<ROWS, COLUMNS>(left, GROUP_ROWS * group + warp % 4 * 16, sums.registers().as_ref())
-        };
-        cluster::sync();
-        // SAFETY: all blocks have left their sums, and none ends before all have read them.
-        unsafe { add_all::<ROWS, COLUMNS>(left, warp, place.shared_by, &store) };
-    }
-
-    cluster::sync();
-}
-
-/// Stores a warp's sums, of 16 rows from `row` on, in tiles of 32 columns each.
-///
-/// # Safety
-///
-/// Nothing else uses these rows of the tiles.
-#[inline(always)]
-unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
-    tiles: SharedTiles<f32, ROWS, SUM_TILES>,
-    row: u32,
-    sums: &[f32],
-) {
-    let mut block = 0;
-    while block < COLUMNS / 16 {
-        let eight = core::array::from_fn(|i| sums[8 * block + i]);
-        // SAFETY: there is a tile for 32 columns of `f32`; the rest is the caller's promise.
-        unsafe { f32::store(tiles.at_index(block as u32 / 2), row, block as u32 % 2, eight) };
-        block += 1;
-    }
-}
-
-/// Adds the sums of all blocks that have the calling block's tile, of the rows that it has of them.
-///
-/// # Safety
-///
-/// All blocks of the cluster have left their sums in the tiles, and none ends before all have returned from this.
-#[inline(always)]
-unsafe fn add_all<const ROWS: usize, const COLUMNS: usize>(
-    tiles: SharedTiles<f32, ROWS, SUM_TILES>,
-    warp: u32,
-    shared_by: u32,
-    store: &impl Fn(u32, u32, [f32; 4]),
-) {
-    let parts = divide(cluster::blocks(), shared_by).0;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match parts {
-            1 => add::<ROWS, COLUMNS, 1, 8>(tiles, warp, shared_by, store),
-            2 => add::<ROWS, COLUMNS, 2, 4>(tiles, warp, shared_by, store),
-            4 => add::<ROWS, COLUMNS, 4, 2>(tiles, warp, shared_by, store),
-            _ => add::<ROWS, COLUMNS, 8, 1>(tiles, warp, shared_by, store),
-        }
-    }
-}
-
-/// [`add_all`] of `PARTS` blocks, whose sums are read together, `ITEMS` of each at a time.
-///
-/// # Safety
-///
-/// That of [`add_all`].
-#[inline(always)]
-unsafe fn add<const ROWS: usize, const COLUMNS: usize, const PARTS: usize, const ITEMS: usize>(
-    tiles: SharedTiles<f32, ROWS, SUM_TILES>,
-    warp: u32,
-    shared_by: u32,
-    store: &impl Fn(u32, u32, [f32; 4]),
-) {
-    const { assert!(PARTS * ITEMS == 8, "rounds are whole") };
-    let lane = warp::lane_id();
-    let (part_of_k, which) = divide(cluster::block_rank(), shared_by);
-    // Of rows of 128 columns each of the warps that have multiplied takes 16 or 32 by the number of parts: whole rounds of `ITEMS`.
-    let (rows, wide, warps) = (ROWS as u32 / PARTS as u32, COLUMNS as u32 / 128, ROWS as u32 / 16);
-    let mut first = warp;
-    while first < rows * wide {
-        let place = |item: usize| {
-            let number = first + warps * item as u32;
-            (part_of_k * rows + number / wide, number % wide * 32 + lane)
-        };
-        let mut all = [[[0u32; 4]; PARTS]; ITEMS];
-        let mut item = 0;
-        while item < ITEMS {
-            let (row, chunk) = place(item);
-            let mut part = 0;
-            while part < PARTS {
-                let block = part as u32 * shared_by + which;
-                // SAFETY: there is a tile for each eight chunks of four sums; nothing writes them.
-                all[item][part] = unsafe { tiles.at_index(chunk / 8).load_chunk_of(block, row, chunk % 8) };
-                part += 1;
+        let row = GROUP_ROWS * group + warp % 4 * 16;
+        let registers = sums.registers().as_ref();
+        if parts == 1 {
+            if is_shared {
+                cluster::arrive();
             }
-            item += 1;
-        }
-        item = 0;
-        while item < ITEMS {
-            let (row, chunk) = place(item);
-            let mut sums = [0.0f32; 4];
-            let mut part = 0;
-            while part < PARTS {
-                let mut i = 0;
-                while i < 4 {
-                    sums[i] += f32::from_bits(all[item][part][i]);
-                    i += 1;
+            // SAFETY: nothing reads or writes the ring any more; each warp has rows of its own.
+            unsafe { store_own::<C, ROWS, COLUMNS>(staged, row, registers, &target) };
+        } else {
+            let thread = 32 * warp + warp::lane_id();
+            // SAFETY: as above.
+            unsafe { leave::<ROWS, COLUMNS>(left, thread, registers) };
+            cluster::sync();
+            let (tiles, at) = ((left, staged_part), (row, thread));
+            // SAFETY: all blocks have left their sums, and none ends before all have read them.
+            unsafe {
+                match parts {
+                    // Tiles of 192 columns have one part.
+                    _ if COLUMNS == 192 => {}
+                    2 => add::<C, ROWS, COLUMNS, 2, 4>(tiles, at, place.shared_by, &target),
+                    4 => add::<C, ROWS, COLUMNS, 4, 2>(tiles, at, place.shared_by, &target),
+                    _ => add::<C, ROWS, COLUMNS, 8, 1>(tiles, at, place.shared_by, &target),
                 }
-                part += 1;
             }
-            store(row, 4 * chunk, sums);
-            item += 1;
         }
-        first += warps * ITEMS as u32;
+    }
+    // No block ends while others read what it has left, copy into it, or arrive at its barriers.
+    if is_shared || parts > 1 {
+        cluster::wait();
     }
 }

@@ -10,7 +10,7 @@ use gpu_std::tensor::{F8E4M3, KMajor, TensorMap};
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, into_rows, product};
+use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, product, target};
 
 /// Numbers along K, and columns of B, of a scale.
 pub const BLOCK: u32 = COLUMNS as u32;
@@ -79,7 +79,7 @@ pub unsafe fn matmul_scaled(
     };
     // SAFETY: the caller's promise.
     unsafe {
-        let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<F8E4M3, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, scales, store);
+        let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
+        product::<F8E4M3, bf16, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, scales, target);
     }
 }

@@ -13,7 +13,7 @@ use gpu_std::vectorized::store_run;
 
 use crate::epilogue::Finish;
 use crate::matmul::Sizes;
-use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, into_rows, product};
+use crate::one_tile::{COLUMNS, ROWS, RowStrides, Stage, THREADS_ALONE, TilePlace, product, target};
 use crate::tiles::divide;
 
 /// Stages of the ring, each of two tiles of both operands.
@@ -167,7 +167,7 @@ pub unsafe fn matmul_tf32x3(
     let place = TilePlace { a_plane: 2 * place.a_plane, b_plane: 2 * place.b_plane, ..place };
     // SAFETY: the caller's promise.
     unsafe {
-        let store = into_rows(&mut c, &sizes, place, batch, rows, bias, finish);
-        product::<f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, TwoParts, store);
+        let target = target(&mut c, &sizes, place, batch, rows, bias, finish);
+        product::<f32, f32, KMajor, ROWS, COLUMNS, STAGES, _>(a, b, place, TwoParts, target);
     }
 }

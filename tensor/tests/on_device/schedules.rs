@@ -55,6 +55,9 @@ fn clusters_of_all_tiles_are_exact() {
     for tile in Schedule::TILES {
         for (cluster, splits) in [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)] {
             let schedule = Schedule { tile, cluster, splits };
+            if !schedule.exists() {
+                continue;
+            }
             exact::<bf16>(schedule, true, [33, 272, 336]);
             exact::<bf16>(schedule, false, [130, 40, 336]);
             exact::<f16>(schedule, true, [1, 24, 584]);

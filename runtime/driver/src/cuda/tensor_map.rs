@@ -25,6 +25,15 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
         Swizzle::Bytes64 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_64B,
         Swizzle::Bytes128 => sys::CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B,
     };
+    // Rows that begin anywhere lie in a line more than they fill, which would be read in full: measured, a product whose k is no
+    // multiple of 64 takes an eighth longer by it.
+    let is_aligned =
+        spec.strides.iter().zip(&spec.dims[1..spec.rank]).all(|(stride, &dim)| dim == 1 || stride % 256 == 0);
+    let promotion = if is_aligned {
+        sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+    } else {
+        sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_NONE
+    };
     let steps = [1u32; gpu_spec::tensor_map::MAX_RANK];
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
     // SAFETY: the arrays have at least as many numbers as there are dimensions, and the map is a local variable. Its address
@@ -41,7 +50,7 @@ pub(super) fn encode(spec: &TensorMapSpec) -> Result<TensorMapData> {
             steps.as_ptr(),
             sys::CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE,
             swizzle,
-            sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            promotion,
             sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     };

@@ -1,0 +1,278 @@
+//! The end of a tile that a block has in registers: the sums of the parts of K are added, and finished, and the rows of C are
+//! stored.
+//!
+//! A warp has 16 rows of the tile. It converts them to the type of C in shared memory, in rows of its own, and stores pieces of 16
+//! bytes that are adjacent in a row of C: no other warp has to wait. Where C does not begin at a multiple of 16 bytes, or ends in
+//! a piece, elements are stored.
+//!
+//! Of a tile whose parts several blocks have summed, each finishes some columns. A block leaves its sums as its threads have them; the
+//! thread at the same place in the other block reads them.
+
+use core::mem::transmute_copy;
+
+use gpu_std::prelude::*;
+use gpu_std::tensor::{Output, SharedTile, SharedTiles};
+use gpu_std::vectorized::store_run;
+
+use crate::epilogue::Finish;
+use crate::matmul::At;
+use crate::tiles::divide;
+
+/// The most tiles of 128 bytes of columns that a tile's sums take.
+pub(crate) const SUM_TILES: usize = 8;
+/// Pieces of 16 bytes that a thread reads at a time.
+const PIECES: usize = 4;
+
+/// Where the rows of a tile go, and what becomes of the sums before.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a, C> {
+    /// The first element of the row of C that is the tile's first.
+    pub to: *mut C,
+    /// From one row of C to the next, in elements.
+    pub pitch: u64,
+    /// Rows of C from the tile's first on.
+    pub rows: u32,
+    /// The column of C that is the tile's first.
+    pub column: u32,
+    /// Columns of C.
+    pub n: u32,
+    /// A number for each column.
+    pub bias: Option<&'a [C]>,
+    /// What becomes of the sums.
+    pub finish: Finish,
+}
+
+/// Sums of 16 columns of a warp's rows, as an accumulator has them.
+type Eight = [f32; 8];
+
+/// Finishes and stores the sums of a warp, of all columns of 16 rows from `row` on.
+///
+/// # Safety
+///
+/// `sums` are `COLUMNS / 2`, the same rows in all threads of the warp. The warp alone uses these rows of `tiles`, and `target` has
+/// the rows and columns, which no other thread writes; its bias has n elements.
+#[inline(always)]
+pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    sums: &[f32],
+    target: &Target<'_, C>,
+) where
+    C: Output<f32> + Into<f32>,
+{
+    // Whether there is anything to finish is asked once.
+    macro_rules! put_all {
+        (|$eight:ident, $column:ident| $finished:expr) => {{
+            let mut block = 0;
+            while block < COLUMNS / 16 {
+                let $eight: Eight = core::array::from_fn(|i| sums[8 * block + i]);
+                let $column = 16 * block as u32;
+                let finished = $finished;
+                // SAFETY: the caller's promise.
+                unsafe { put(tiles, row, $column / 16, finished) };
+                block += 1;
+            }
+        }};
+    }
+    if target.is_plain() {
+        put_all!(|eight, _column| eight);
+    } else {
+        put_all!(|eight, column| target.finish(eight, column));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { store_staged::<C, ROWS, COLUMNS, 1>(tiles, row, 0, target) };
+}
+
+/// Leaves the sums of a thread, the one with number `thread` of those that multiply, for those of other blocks.
+///
+/// # Safety
+///
+/// `sums` are `COLUMNS / 2`, and nothing else uses the tiles.
+#[inline(always)]
+pub(crate) unsafe fn leave<const ROWS: usize, const COLUMNS: usize>(
+    left: SharedTiles<f32, ROWS, SUM_TILES>,
+    thread: u32,
+    sums: &[f32],
+) {
+    let mut four = 0;
+    while four < COLUMNS / 8 {
+        let bits = core::array::from_fn(|i| sums[4 * four + i].to_bits());
+        let (tile, row, chunk) = place::<ROWS>(thread, four as u32);
+        // SAFETY: there is a tile for each four fours of sums; the rest is the caller's promise.
+        unsafe { left.at_index(tile).store_chunk(row, chunk, bits) };
+        four += 1;
+    }
+}
+
+/// Where in the tiles a thread leaves its sums from `4 * four` on: the tile, its row, and the chunk in it. Threads of successive numbers
+/// have successive chunks.
+#[inline(always)]
+fn place<const ROWS: usize>(thread: u32, four: u32) -> (u32, u32, u32) {
+    (four / 4, four % 4 * (ROWS as u32 / 4) + thread / 8, thread % 8)
+}
+
+/// Adds the sums that `PARTS` blocks have left, of the columns that the calling one has of them, `ITEMS` times 16 at a time, and
+/// finishes and stores these, of 16 rows from `row` on. Arrives at the barrier of the cluster once nothing left is read any more.
+///
+/// # Safety
+///
+/// That of [`store_own`], where other blocks store the other columns. The blocks of the ranks `which`, `which + shared_by` and so on
+/// have left their sums in `left`, which does not overlap `staged`, and none ends or writes there before all have arrived.
+#[inline(always)]
+pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS: usize, const ITEMS: usize>(
+    (left, staged): (SharedTiles<f32, ROWS, SUM_TILES>, SharedTiles<C, ROWS, SUM_TILES>),
+    (row, thread): (u32, u32),
+    shared_by: u32,
+    target: &Target<'_, C>,
+) where
+    C: Output<f32> + Into<f32>,
+{
+    const { assert!(PARTS * ITEMS == 8, "rounds are whole") };
+    let rank = cluster::block_rank();
+    let (part_of_k, which) = divide(rank, shared_by);
+    let first = part_of_k * (COLUMNS / 16 / PARTS) as u32;
+    let is_plain = target.is_plain();
+    let mut round = 0;
+    while round < COLUMNS / 128 {
+        let mut all = [[[[0u32; 4]; 2]; PARTS]; ITEMS];
+        let mut item = 0;
+        while item < ITEMS {
+            let block = first + (round * ITEMS + item) as u32;
+            let mut part = 0;
+            while part < PARTS {
+                let of = part as u32 * shared_by + which;
+                let mut half = 0;
+                while half < 2 {
+                    let (tile, row, chunk) = place::<ROWS>(thread, 2 * block + half as u32);
+                    // SAFETY: the thread of that block has left its sums there, and nothing writes them.
+                    all[item][part][half] = unsafe { left.at_index(tile).load_chunk_of(of, row, chunk) };
+                    half += 1;
+                }
+                part += 1;
+            }
+            item += 1;
+        }
+        if round + 1 == COLUMNS / 128 {
+            cluster::arrive();
+        }
+        item = 0;
+        while item < ITEMS {
+            let block = (round * ITEMS + item) as u32;
+            let eight: Eight = core::array::from_fn(|i| {
+                let mut sum = 0.0;
+                let mut part = 0;
+                while part < PARTS {
+                    sum += f32::from_bits(all[item][part][i / 4][i % 4]);
+                    part += 1;
+                }
+                sum
+            });
+            let eight = if is_plain { eight } else { target.finish(eight, 16 * (first + block)) };
+            // SAFETY: the caller's promise.
+            unsafe { put(staged, row, block, eight) };
+            item += 1;
+        }
+        round += 1;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { store_staged::<C, ROWS, COLUMNS, PARTS>(staged, row, 16 * first, target) };
+}
+
+/// Converts the sums of 16 columns of a warp's 16 rows from `row` on, those of `block` of the columns that the calling block stores.
+///
+/// # Safety
+///
+/// That of [`store_own`].
+#[inline(always)]
+unsafe fn put<C: Output<f32>, const ROWS: usize>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    block: u32,
+    eight: Eight,
+) {
+    let in_tile = SharedTile::<C, ROWS>::COLUMNS / 16;
+    // SAFETY: the caller's promise.
+    unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
+}
+
+/// Stores what the warp has converted, of the `COLUMNS / PARTS` columns of the tile from `first` on.
+///
+/// # Safety
+///
+/// That of [`store_own`].
+#[inline(always)]
+unsafe fn store_staged<
+    C: Output<f32> + Into<f32>,
+    const ROWS: usize,
+    const COLUMNS: usize,
+    const PARTS: usize,
+>(
+    tiles: SharedTiles<C, ROWS, SUM_TILES>,
+    row: u32,
+    first: u32,
+    target: &Target<'_, C>,
+) {
+    // The pieces of other threads.
+    warp::sync_warp(!0);
+    let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
+    let in_row = (COLUMNS / PARTS) as u32 / in_piece;
+    let mut at = warp::lane_id();
+    while at < 16 * in_row {
+        let mut pieces = [[0u32; 4]; PIECES];
+        let mut i = 0;
+        while i < PIECES {
+            let (down, piece) = ((at + 32 * i as u32) / in_row, (at + 32 * i as u32) % in_row);
+            if 32 * (i as u32) < 16 * in_row {
+                // SAFETY: there is a tile for each eight pieces of a row, which the warp has written.
+                pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
+            }
+            i += 1;
+        }
+        i = 0;
+        while i < PIECES {
+            let (down, piece) = ((at + 32 * i as u32) / in_row, (at + 32 * i as u32) % in_row);
+            let (row, column) = (row + down, target.column + first + in_piece * piece);
+            if 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
+                // SAFETY: the row has the elements, which no other thread writes.
+                unsafe { target.store(row, column, pieces[i]) };
+            }
+            i += 1;
+        }
+        at += 32 * PIECES as u32;
+    }
+}
+
+impl<C: KernelType + Into<f32>> Target<'_, C> {
+    /// Whether sums are stored as they are.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.bias.is_none() && self.finish.is_plain()
+    }
+
+    /// Finishes the sums of a thread in 16 rows and the 16 columns from `column` of the tile on.
+    #[inline(always)]
+    fn finish(&self, mut eight: Eight, column: u32) -> Eight {
+        let column = self.column + column + warp::lane_id() % 4 * 2;
+        self.finish.apply(&mut eight, self.bias, At { batch: 0, row: 0, column });
+        eight
+    }
+
+    /// Stores a piece of a row of the tile that begins at a column of C, as far as it is in C.
+    ///
+    /// # Safety
+    ///
+    /// C has the row from the column on, and no other thread writes it.
+    #[inline(always)]
+    unsafe fn store(&self, row: u32, column: u32, piece: [u32; 4]) {
+        let first = (u64::from(row) * self.pitch + u64::from(column)) as usize;
+        let count = (self.n - column) as usize;
+        // SAFETY: a piece has as many bytes as the elements; the rest is the caller's promise.
+        unsafe {
+            if size_of::<C>() == 2 {
+                store_run::<C, 8>(self.to, first, count.min(8), transmute_copy(&piece));
+            } else {
+                store_run::<C, 4>(self.to, first, count.min(4), transmute_copy(&piece));
+            }
+        }
+    }
+}
