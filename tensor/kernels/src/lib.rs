@@ -15,6 +15,7 @@
 //! | [`scaled`] | products of 8-bit floating-point numbers with scales for blocks |
 //! | [`simt`] | products of `f32` in full precision, without tensor cores; of compute capability 8.0 too |
 //! | [`tf32x3`] | products of `f32` by three products of TF32 |
+//! | [`tile_end`] | none: how sums become rows of C, for kernels that call `one_tile::product` |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
 #![no_std]
@@ -33,5 +34,5 @@ pub mod sequences;
 pub mod simt;
 mod softmax;
 pub mod tf32x3;
-mod tile_end;
+pub mod tile_end;
 mod tiles;

@@ -248,7 +248,7 @@ pub(crate) fn target<'a, C: KernelType>(
 /// - The planes of the place are those of the maps; its row may be beyond them, where all is zero. It is the same in all threads of a block, and but for the stages in all blocks that have
 ///   the tile; blocks that share tiles of B have the same column, plane of B and stages.
 #[inline(always)]
-pub(crate) unsafe fn product<
+pub unsafe fn product<
     T,
     C,
     B: Major,

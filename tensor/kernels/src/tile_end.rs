@@ -25,7 +25,7 @@ const PIECES: usize = 4;
 
 /// Where the rows of a tile go, and what becomes of the sums before.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'a, C> {
+pub struct Target<'a, C> {
     /// The first element of the row of C that is the tile's first.
     pub to: *mut C,
     /// From one row of C to the next, in elements.
