@@ -213,7 +213,7 @@ fn nothing_touches_what_attention_has_in_flight() {
 
 #[test]
 fn nothing_touches_what_blocks_of_one_tile_have_in_flight() {
-    families_keep_the_rules(&["matmul_one_tile", "matmul_grouped"], 32, (168, 2));
+    families_keep_the_rules(&["matmul_one_tile", "matmul_grouped"], 44, (168, 2));
     families_keep_the_rules(&["matmul_tf32x3", "matmul_scaled"], 2, (168, 2));
 }
 
