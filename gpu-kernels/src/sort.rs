@@ -9,6 +9,8 @@
 //! Keys are unsigned integers, taken in the order that [`Twist`] makes of them, and stay as they are. There are 2³² − 1 at
 //! most.
 
+use core::cell::Cell;
+
 use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::look_back::TileQueue;
 use gpu_std::prelude::*;
@@ -25,13 +27,19 @@ pub const DIGIT_BITS: u32 = 8;
 /// Threads of a block of every kernel here but [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Pairs of a tile in one thread, of keys and values of which the larger have `bytes`, 4 or 8: as many as leave room for three
-/// blocks of keys on a multiprocessor, or two of pairs.
-const fn items(bytes: usize) -> usize {
-    if bytes == 4 { 15 } else { 8 }
+/// Pairs of a tile in one thread, of keys of 4 or 8 bytes and values of so many or none: as many as leave room for two blocks on a
+/// multiprocessor.
+const fn items(key_bytes: usize, value_bytes: usize) -> usize {
+    match (key_bytes, value_bytes) {
+        (4, 0) => 23,
+        (4, 4) => 19,
+        _ => 11,
+    }
 }
 /// Bytes of the keys or of the values of a tile in one thread, at most.
-const ITEM_BYTES: usize = 8 * items(8);
+const ITEM_BYTES: usize = 4 * items(4, 0);
+/// Keys in one thread of a tile of a segment.
+const SEGMENT_ITEMS: usize = 8;
 
 macro_rules! by_size {
     ($bytes:expr, $size:ident => $body:expr) => {
@@ -48,14 +56,14 @@ macro_rules! by_size {
     };
 }
 
-/// Pairs of a tile, of keys and values of which the larger have `bytes`, 4 or 8.
-pub const fn tile_len(bytes: usize) -> usize {
-    THREADS * items(bytes)
+/// Pairs of a tile, of keys of 4 or 8 bytes and values of so many or, if there are none, 0.
+pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
+    THREADS * items(key_bytes, value_bytes)
 }
 
 /// Words of the workspace of a pass over `len` pairs: see [`gpu_std::look_back`].
-pub const fn workspace_len(len: usize, bytes: usize) -> usize {
-    gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(bytes)) * DIGITS
+pub const fn workspace_len(len: usize, key_bytes: usize, value_bytes: usize) -> usize {
+    gpu_std::look_back::workspace_len(4, 0) + len.div_ceil(tile_len(key_bytes, value_bytes)) * DIGITS
 }
 
 /// Counters of a block that counts digits: several for each value of each digit.
@@ -243,26 +251,43 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
             // SAFETY: the workspace has a word for each digit of each tile.
             unsafe { words.get_unchecked(word) }.store(tag | count as u64, Ordering::Relaxed);
         };
-        // A digit is taken from its key wherever it is used, and needs no register of its own.
-        let digit = |item: usize| opaque(items[item]).digit(shift);
-        let ranked = radix::rank_with::<ITEMS, DIGITS, WARPS>(digit, counters, |count| {
+        // A digit is taken from its key wherever it is used, and needs no register of its own. The assembler does not know that a
+        // count has no bit 31, so it cannot keep what it computed of the digits before either.
+        let digits_from = Cell::new(shift);
+        let digit = |item: usize| opaque(items[item]).digit(digits_from.get());
+        let counted = |count: u32| {
+            digits_from.set(shift + (count >> 31));
             if own < DIGITS {
                 publish(count - beyond, tile == 0);
             }
-        });
-        // SAFETY: the ranks are those of the tile, whose items nothing uses any more since the last barrier of `rank_with`.
-        let mut sorted = unsafe { exchange(stage, items, ranked.ranks) };
+        };
+        let has_values = !values.is_null();
+        let (mut ranks, staged) = ([0; ITEMS], stage.items.cast::<K>());
+        let ranked = |item: usize, rank: u32| {
+            // SAFETY: the ranks are those of the tile, for whose items the stage has room; all have read those of the tile before
+            // in front of the barrier in `rank_with`.
+            unsafe { staged.add(rank as usize).write(items[item]) };
+            if has_values {
+                ranks[item] = rank;
+            }
+        };
+        let (start_in_tile, count) =
+            radix::rank_with::<ITEMS, DIGITS, WARPS>(digit, counters, counted, ranked);
+        thread::sync_threads();
+        let mut sorted = [K::ZERO; ITEMS];
+        // SAFETY: all items of the tile are there.
+        each::<ITEMS>(|item| sorted[item] = unsafe { staged.add(own + item * THREADS).read() });
 
         if own < DIGITS {
             let mut before = 0;
             if tile > 0 {
                 // SAFETY: the workspace has a word for each digit of each tile.
                 before = unsafe { look_back(&queue, tile, own) };
-                publish(before + ranked.count - beyond, true);
+                publish(before + count - beyond, true);
             }
             let start = starts.get(own).copied().unwrap_or(0);
             // SAFETY: a digit of one thread.
-            unsafe { stage.offsets.add(own).write((start + before).wrapping_sub(ranked.start)) };
+            unsafe { stage.offsets.add(own).write((start + before).wrapping_sub(start_in_tile)) };
         }
         queue.prefetch();
         // Also until all have read the stage.
@@ -288,7 +313,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
                 }
             });
         }
-        if !values.is_null() {
+        if has_values {
             let mut items = [V::ZERO; ITEMS];
             let source = values.wrapping_add(first + own_place as usize);
             each::<ITEMS>(|item| {
@@ -298,7 +323,7 @@ unsafe fn pass<K: Bits, V: Scalar, const ITEMS: usize>(
                 }
             });
             // SAFETY: as for the keys, which all have read before the last barrier.
-            let sorted = unsafe { exchange(stage, items, ranked.ranks) };
+            let sorted = unsafe { exchange(stage, items, ranks) };
             each::<ITEMS>(|item| {
                 if in_block > (item * THREADS) as u32 {
                     // SAFETY: as for the key.
@@ -348,9 +373,9 @@ unsafe fn look_back(queue: &TileQueue<'_>, tile: u32, digit: usize) -> u32 {
 }
 
 macro_rules! by_items {
-    ($bytes:expr, $items:ident => $body:expr) => {
-        by_size!($bytes, SIZE => {
-            const $items: usize = items(SIZE);
+    ($key:ty, $value_bytes:expr, $items:ident => $body:expr) => {
+        by_size!(size_of::<$key>(), KEY => {
+            const $items: usize = items(KEY, $value_bytes);
             $body
         })
     };
@@ -363,7 +388,7 @@ macro_rules! by_items {
 /// `keys_out` is valid for as many elements as `keys` has, less than 2³², and used by nothing else; `starts` is what
 /// [`radix_starts()`] makes of the counts of that digit; `workspace` points to `workspace_len` words that are as
 /// [`TileQueue::new`] requires, enough by [`workspace_len`]. The block has its 384 threads.
-#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 3), bytes = 2 * keys.bytes())]
+#[kernel(types(K = u32, u64), block(384), launch_bounds(384, 2), bytes = 2 * keys.bytes())]
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
     always: K,
@@ -378,7 +403,7 @@ pub unsafe fn radix_pass<K: Bits>(
     let (values, values_out) = (core::ptr::null::<u32>(), core::ptr::null_mut());
     let pairs = Pairs { keys: keys.as_ptr(), values, keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
-    by_items!(size_of::<K>(), ITEMS => {
+    by_items!(K, 0, ITEMS => {
         // SAFETY: by this function's contract.
         unsafe { pass::<K, u32, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
     })
@@ -410,10 +435,10 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 ) {
     let pairs = Pairs { keys: keys.as_ptr(), values: values.as_ptr(), keys_out, values_out, len: keys.len() };
     let workspace = (workspace.cast_const(), workspace_len);
-    by_items!(if size_of::<K>() > size_of::<V>() { size_of::<K>() } else { size_of::<V>() }, ITEMS => {
+    by_size!(size_of::<V>(), VALUE => by_items!(K, VALUE, ITEMS => {
         // SAFETY: by this function's contract.
         unsafe { pass::<K, V, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
-    })
+    }))
 }
 
 /// Sorts each segment of the keys: from `offsets[i]` on, below `offsets[i + 1]`. Ends beyond the keys are cut there, and a
@@ -443,13 +468,11 @@ pub unsafe fn sort_segments<K: Bits>(
         if start >= end {
             continue;
         }
-        by_items!(8, ITEMS => {
-            // SAFETY: the segment lies within the arrays, and is of one block.
-            unsafe {
-                let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
-                sort_segment::<K, ITEMS>(twist, (keys, end - start), spare, out, &mut counters);
-            }
-        })
+        // SAFETY: the segment lies within the arrays, and is of one block.
+        unsafe {
+            let (keys, spare, out) = (keys.as_ptr().add(start), spare.add(start), keys_out.add(start));
+            sort_segment::<K, SEGMENT_ITEMS>(twist, (keys, end - start), spare, out, &mut counters);
+        }
     }
 }
 

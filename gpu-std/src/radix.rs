@@ -71,11 +71,22 @@ pub fn rank<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     digits: [u32; ITEMS],
     counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
 ) -> Ranks<ITEMS> {
-    rank_with(|item| digits[item], counters, |_| ())
+    let mut ranks = [0; ITEMS];
+    let (start, count) = rank_with::<ITEMS, BINS, WARPS>(
+        |item| digits[item],
+        counters,
+        |_| (),
+        |item, rank| ranks[item] = rank,
+    );
+    Ranks { ranks, start, count }
 }
 
-/// [`rank()`], of digits that `digit` gives by the item, more than once, so that they need not be kept; and which calls `counted`
-/// in every thread as soon as the thread's `count` is known, for kernels that tell other blocks.
+/// [`rank()`], of digits that `digit` gives by the item, more than once, so that they need not be kept. Calls `counted` in
+/// every thread as soon as the thread's `count` is known, for kernels that tell other blocks; then `ranked` with each of the
+/// thread's items and its rank, for kernels that do not keep the ranks either. Returns the thread's `start` and `count`, as
+/// [`Ranks`] has them.
+///
+/// When `counted` is called, all threads have passed a barrier since they called this.
 ///
 /// # Panics
 ///
@@ -86,7 +97,8 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     digit: impl Fn(usize) -> u32,
     counters: &mut Shared<'_, [[Atomic<u32, scope::Block>; BINS]; WARPS]>,
     counted: impl FnOnce(u32),
-) -> Ranks<ITEMS> {
+    mut ranked: impl FnMut(usize, u32),
+) -> (u32, u32) {
     const { assert!(BINS.is_power_of_two() && BINS >= 2, "the number of digits is a power of two from 2 on") };
     const { assert!(BINS <= 1 << 10, "a block that ranks digits has a thread for each value of a digit") };
     let (own, threads) = (thread::linear_in_block(), block::threads() as usize);
@@ -96,44 +108,44 @@ pub fn rank_with<const ITEMS: usize, const BINS: usize, const WARPS: usize>(
     let of_warp = &counters[(own / WARP_SIZE) as usize];
     let up_to_own = warp::FULL_MASK >> (WARP_SIZE - 1 - own % WARP_SIZE);
     let digit = |item: usize| digit(item) % BINS as u32;
-    let mut ranks = [0; ITEMS];
     each::<ITEMS>(|item| {
-        let digit = digit(item);
-        let same = match_digit::<BINS>(digit);
-        let counter = &of_warp[digit as usize];
-        // How many items of the warp have the digit up to this one.
-        let count = counter.load(Ordering::Relaxed) + (same & up_to_own).count_ones();
-        warp::sync_warp(warp::FULL_MASK);
-        store_if(same & !up_to_own == 0, counter, count);
-        warp::sync_warp(warp::FULL_MASK);
-        ranks[item] = count;
+        of_warp[digit(item) as usize].fetch_add(1, Ordering::Relaxed);
     });
     thread::sync_threads();
 
-    // Thread d: the digit's items in the warps before each warp, and in all.
+    // Thread d: the digit's items, and where those of each warp begin.
     let is_digit = (own as usize) < BINS;
     let mut count = 0;
     if is_digit {
         for of_warp in counters {
-            let counter = &of_warp[own as usize];
-            let here = counter.load(Ordering::Relaxed);
-            counter.store(count, Ordering::Relaxed);
-            count += here;
+            count += of_warp[own as usize].load(Ordering::Relaxed);
         }
     }
     counted(count);
     let start = block::exclusive_scan(count, 0, |a, b| a + b);
     if is_digit {
+        let mut next = start;
         for of_warp in counters {
             let counter = &of_warp[own as usize];
-            counter.store(counter.load(Ordering::Relaxed) + start, Ordering::Relaxed);
+            let here = counter.load(Ordering::Relaxed);
+            counter.store(next, Ordering::Relaxed);
+            next += here;
         }
     }
     thread::sync_threads();
+
     each::<ITEMS>(|item| {
-        ranks[item] = of_warp[digit(item) as usize].load(Ordering::Relaxed) + ranks[item] - 1
+        let digit = digit(item);
+        let same = match_digit::<BINS>(digit);
+        let counter = &of_warp[digit as usize];
+        // The place of the next item with the digit, after this one.
+        let next = counter.load(Ordering::Relaxed) + (same & up_to_own).count_ones();
+        warp::sync_warp(warp::FULL_MASK);
+        store_if(same & !up_to_own == 0, counter, next);
+        warp::sync_warp(warp::FULL_MASK);
+        ranked(item, next - 1);
     });
-    Ranks { ranks, start: if is_digit { start } else { 0 }, count }
+    (if is_digit { start } else { 0 }, count)
 }
 
 /// Stores to a counter in shared memory if the condition holds: without a branch, after which the lanes of a warp would have to

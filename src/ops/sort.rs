@@ -138,14 +138,14 @@ macro_rules! key_bits {
                 (workspace, words): (DevicePtr, usize),
             ) -> Result<()> {
                 let (Some(values), Some(values_out)) = (values, values_out) else {
-                    let launch = Launcher::over(keys.len().div_ceil(tile_len(size_of::<$k>())), THREADS);
+                    let launch = Launcher::over(keys.len().div_ceil(tile_len(size_of::<$k>(), 0)), THREADS);
                     let kernel = of.module.kernel::<radix_pass<$k>>()?;
                     let arguments = (negative, always, shift, keys, starts, workspace, words, keys_out);
                     // SAFETY: passed on from the caller.
                     return unsafe { kernel.launch_unsafe(of.stream, launch, arguments) };
                 };
-                let bytes = size_of::<$k>().max(size_of::<V>());
-                let launch = Launcher::over(keys.len().div_ceil(tile_len(bytes)), THREADS);
+                let tile = tile_len(size_of::<$k>(), size_of::<V>());
+                let launch = Launcher::over(keys.len().div_ceil(tile), THREADS);
                 macro_rules! with_values {
                     ($v:ty) => {{
                         let kernel = of.module.kernel::<radix_pass_pairs<$k, $v>>()?;
@@ -246,8 +246,7 @@ fn sort_bits<K: KeyBits, V: Payload>(
     K::histogram(&of, twist, keys, &mut counts)?;
     let starts = of.module.kernel::<radix_starts>()?;
     starts.launch(stream, Launch::grid_block(places as u32, DIGITS as u32), (&mut counts,))?;
-    let bytes = size_of::<K>().max(if values.is_some() { size_of::<V>() } else { 0 });
-    let words = workspace_len(n, bytes);
+    let words = workspace_len(n, places, if values.is_some() { size_of::<V>() } else { 0 });
     // SAFETY: the launches are on this stream, and their kernels use the workspace as a `TileQueue`.
     unsafe {
         tile_queue::with(stream, operation, words, |workspace, words| {
