@@ -27,8 +27,7 @@ pub const DIGIT_BITS: u32 = 8;
 /// Threads of a block of every kernel here but [`radix_starts()`].
 pub const THREADS: usize = 384;
 const WARPS: usize = THREADS / 32;
-/// Pairs of a tile in one thread, of keys of 4 or 8 bytes and values of so many or none: as many as leave room for two blocks on a
-/// multiprocessor.
+/// Items per thread for keys and values of these sizes; 0 without values. Two blocks fit on a multiprocessor.
 const fn items(key_bytes: usize, value_bytes: usize) -> usize {
     match (key_bytes, value_bytes) {
         (4, 0) => 23,
@@ -56,7 +55,7 @@ macro_rules! by_size {
     };
 }
 
-/// Pairs of a tile, of keys of 4 or 8 bytes and values of so many or, if there are none, 0.
+/// Items per tile. Keys have 4 or 8 bytes, values 4 or 8, or 0 without values.
 pub const fn tile_len(key_bytes: usize, value_bytes: usize) -> usize {
     THREADS * items(key_bytes, value_bytes)
 }
