@@ -145,8 +145,8 @@ pub struct Product4<'a, 'c, T: Element4> {
 
 /// Chooses the instance by groups of rows and tiles of columns.
 macro_rules! instance {
-    ($sizes:expr, $multiprocessors:expr, $launch:ident::<$kernel:ident<$ty:ty>>($($argument:expr),*)) => {{
-        let blocks = Blocks::new(&$sizes, $multiprocessors);
+    ($sizes:expr, $multiprocessors:expr, $is_4bit:literal, $launch:ident::<$kernel:ident<$ty:ty>>($($argument:expr),*)) => {{
+        let blocks = Blocks::new(&$sizes, $multiprocessors, $is_4bit);
         match (blocks.groups, blocks.tiles) {
             (1, 1) => $launch::<kernels::$kernel<$ty, 1, 1>, $ty>($($argument,)* blocks),
             (1, _) => $launch::<kernels::$kernel<$ty, 1, 2>, $ty>($($argument,)* blocks),
@@ -162,13 +162,13 @@ macro_rules! elements {
             fn launch_few_rows(product: Product<'_, '_, Self, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, Some(&product.b), &product.c);
                 let multiprocessors = product.stream.device().properties().multiprocessors;
-                instance!(sizes, multiprocessors, launch::<few_rows<$ty>>(product, sizes))
+                instance!(sizes, multiprocessors, false, launch::<few_rows<$ty>>(product, sizes))
             }
 
             fn launch_4bit(product: Product4<'_, '_, Self>) -> Result<()> {
                 let sizes = sizes(&product.a, None, &product.c);
                 let multiprocessors = product.stream.device().properties().multiprocessors;
-                instance!(sizes, multiprocessors, launch_4bit::<few_rows_4bit<$ty>>(product, sizes))
+                instance!(sizes, multiprocessors, true, launch_4bit::<few_rows_4bit<$ty>>(product, sizes))
             }
         }
     )* };
@@ -220,13 +220,11 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// Two tiles read A half as often, when there are blocks enough.
-    fn new(sizes: &FewRows, multiprocessors: u32) -> Self {
-        let blocks_of_two = sizes.n.div_ceil(2 * TILE_N);
-        Self {
-            groups: if sizes.m > GROUP_M { 2 } else { 1 },
-            tiles: if 8 * blocks_of_two >= 7 * multiprocessors { 2 } else { 1 },
-        }
+    /// Two tiles read A half as often, which counts beside weights of 4 bits and where A has many rows, when there are blocks enough.
+    fn new(sizes: &FewRows, multiprocessors: u32, is_4bit: bool) -> Self {
+        let groups = if sizes.m > GROUP_M { 2 } else { 1 };
+        let has_two = (is_4bit || groups == 2) && 8 * sizes.n.div_ceil(2 * TILE_N) >= 7 * multiprocessors;
+        Self { groups, tiles: if has_two { 2 } else { 1 } }
     }
 
     /// The launch that covers the product.

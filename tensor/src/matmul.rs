@@ -15,7 +15,7 @@ use warpsmith_tensor_kernels::one_tile::{self, RowStrides};
 use crate::epilogue::Epilogue;
 use crate::error::TensorError;
 use crate::matrix::{Matrix, MatrixMut, Stored, check_rows, check_sides};
-use crate::schedule::{CLUSTER, LARGE, Schedule, Work, multiprocessors};
+use crate::schedule::{CLUSTER, LARGE, SHARED, Schedule, Work, multiprocessors};
 use crate::{IMAGE, few_rows};
 
 const OPERATION: &str = "matmul";
@@ -145,6 +145,7 @@ fn run<T: Element>(
         has_clusters,
         is_persistent: c_is_aligned.is_ok(),
         slower: 1.0,
+        shared: SHARED,
     };
     let schedule = match schedule {
         Some(schedule) => match schedule.missing(work.tiles, has_clusters) {

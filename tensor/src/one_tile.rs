@@ -22,14 +22,14 @@ pub(crate) struct Clusters {
 
 impl Clusters {
     /// For products of matrices that were checked, with `tile_k` columns of `a` in a stage, which takes as many times as long as one of
-    /// a single product.
+    /// a single product, and a cluster that shares tiles `shared` times as long as one that does not.
     ///
     /// # Errors
     /// [`TensorError::Shape`] for more tiles than a launch has blocks.
     pub fn new<T: DeviceCopy, C: DeviceCopy>(
         operation: &'static str,
         stream: &Stream,
-        (tile_k, slower): (u32, f64),
+        (tile_k, slower, shared): (u32, f64, [f64; 2]),
         (a, b, c): (&Matrix<'_, T>, &Matrix<'_, T>, &MatrixMut<'_, C>),
     ) -> Result<Self> {
         let work = Work {
@@ -42,6 +42,7 @@ impl Clusters {
             has_clusters: true,
             is_persistent: false,
             slower,
+            shared,
         };
         let schedule = Schedule::of(work);
         let Schedule { tile: [height, width], cluster, splits } = schedule;

@@ -40,7 +40,7 @@ const fn stage_us(tile: [u32; 2]) -> f64 {
 /// The time of tiles of 64 x 128, of which two fit into a multiprocessor, when one is there.
 const ALONE: f64 = 0.79;
 /// The time of tiles that share those of `b`, of blocks with one tile: of one wave, and of several.
-const SHARED: (f64, f64) = (0.97, 1.08);
+pub(crate) const SHARED: [f64; 2] = [0.97, 1.08];
 /// That of blocks that go from tile to tile, and what it costs once, in microseconds.
 const PERSISTENT_SHARED: (f64, f64) = (0.985, 1.0);
 /// Microseconds before the first block begins, and what is more where it does not begin before the launch ahead has ended.
@@ -83,6 +83,8 @@ pub(crate) struct Work {
     pub is_persistent: bool,
     /// How much longer a stage takes than one of a single product.
     pub slower: f64,
+    /// [`SHARED`], or that of kernels which memory bounds otherwise.
+    pub shared: [f64; 2],
 }
 
 /// Multiprocessors to divide products among. Emulated devices have as many as small products in tests need to have all schedules.
@@ -118,6 +120,7 @@ impl Schedule {
             has_clusters: true,
             is_persistent: true,
             slower: 1.0,
+            shared: SHARED,
         })
     }
 
@@ -198,7 +201,7 @@ impl Work {
             let (less, more) = if is_shared { PERSISTENT_SHARED } else { (1.0, 0.0) };
             PERSISTENT_US + more + less * products
         } else {
-            let shared = if waves > 1.0 { SHARED.1 } else { SHARED.0 };
+            let shared = self.shared[usize::from(waves > 1.0)];
             let products =
                 products * if is_alone { ALONE } else { 1.0 } * if is_shared { shared } else { 1.0 };
             let added = if splits > 1 { ADD_US.0 + ADD_US.1 * f64::from(splits) } else { 0.0 };
@@ -218,8 +221,8 @@ mod tests {
 
     fn work(m: u32, n: u32, stages: u32) -> Work {
         let (batches, multiprocessors, tiles) = (1, 132, &Schedule::TILES);
-        let (has_clusters, is_persistent) = (true, true);
-        Work { m, n, stages, batches, multiprocessors, tiles, has_clusters, is_persistent, slower: 1.0 }
+        let (has_clusters, is_persistent, slower, shared) = (true, true, 1.0, SHARED);
+        Work { m, n, stages, batches, multiprocessors, tiles, has_clusters, is_persistent, slower, shared }
     }
 
     #[test]

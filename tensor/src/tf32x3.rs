@@ -13,6 +13,7 @@ use crate::error::TensorError;
 use crate::matmul::{a_map, b_map, check_device};
 use crate::matrix::{Matrix, MatrixMut, Stored, check_sides};
 use crate::one_tile::Clusters;
+use crate::schedule::SHARED;
 use crate::simt::matmul_f32;
 
 const OPERATION: &str = "matmul_tf32x3";
@@ -59,7 +60,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     if k == 0 {
         return matmul_f32(stream, epilogue, a, b, c);
     }
-    let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES / 4, 3.0), (&a, &b, &c))?;
+    let clusters = Clusters::new(OPERATION, stream, (ROW_BYTES / 4, 3.0, SHARED), (&a, &b, &c))?;
     let wholes = (Divided::new(a, a.is_transposed)?, Divided::new(b, !b.is_transposed)?);
     let (a_parts, b_parts) = (wholes.0.parts(stream)?, wholes.1.parts(stream)?);
     let maps = (a_map(a_parts.matrix(false), ROWS as u32)?, b_map(b_parts.matrix(true), BOX)?);

@@ -4,7 +4,8 @@
 /// [`wait_copies`], or from [`wait_copies_leaving`]; other threads see them after a barrier behind that.
 ///
 /// Of types of 4, 8 and 16 bytes the copy is asynchronous: a thread can have any number on the way, and goes on meanwhile. Others,
-/// and all on the emulated device, are complete at once.
+/// and all on the emulated device, are complete at once. The 128 bytes around what is copied come to the L2 cache: memory is read fastest
+/// by whole lines, where other threads, or this one next, copy the rest.
 ///
 /// # Safety
 ///
@@ -46,7 +47,7 @@ pub unsafe fn copy_async<T: Copy>(from: *const T, to: *mut T) {
                     core::arch::asm!(
                         concat!(
                             "{{ .reg .u64 t, f; cvta.to.shared.u64 t, {to}; cvta.to.global.u64 f, {from}; ",
-                            "cp.async.", $cache, ".shared.global [t], [f], ", $bytes, "; }}"
+                            "cp.async.", $cache, ".shared.global.L2::128B [t], [f], ", $bytes, "; }}"
                         ),
                         to = in(reg64) to,
                         from = in(reg64) from,

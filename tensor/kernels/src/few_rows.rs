@@ -33,6 +33,8 @@ pub const THREADS: u32 = 32 * WARPS as u32;
 const WARPS: usize = 8;
 /// Steps whose columns of B have places: one that is multiplied, and those under way.
 const STAGES: usize = 3;
+/// The most chunks of a step.
+const MOST_CHUNKS: usize = 4;
 /// Columns of `A` in 16 bytes of each lane.
 const CHUNK_K: u32 = 32;
 
@@ -42,6 +44,11 @@ const CHUNK_K: u32 = 32;
 pub const fn shared_bytes(tiles: u32, is_4bit: bool) -> u32 {
     let loads = if is_4bit { 1 } else { 2 };
     16 * THREADS * 2 * tiles * loads * STAGES as u32
+}
+
+/// Blocks of a multiprocessor, for which the registers of a thread are bounded where that costs no spills.
+const fn resident_4bit(groups: usize, tiles: usize) -> u32 {
+    if groups * tiles < 4 { 2 } else { 1 }
 }
 
 /// What is multiplied; distances in elements.
@@ -113,8 +120,7 @@ pub unsafe fn few_rows<T: WarpOperand, const GROUPS: usize, const TILES: usize>(
     consts(GROUPS = 1, 2; TILES = 1, 2),
     arch = 80,
     block(THREADS),
-    // By itself ptxas spills to have two.
-    launch_bounds(THREADS, 1),
+    launch_bounds(THREADS, resident_4bit(GROUPS, TILES)),
     no_panic
 )]
 pub unsafe fn few_rows_4bit<T: Number4, const GROUPS: usize, const TILES: usize>(
@@ -168,11 +174,12 @@ trait Columns<T>: Copy {
     fn at(chunk: usize, quarter: u32) -> u32;
 
     /// Begins to copy the numbers from `at` on to `to` and each [`THREADS`] places on: beyond k zeros, or nothing if steps are whole.
+    /// `is_inside` says that the step ends before k.
     ///
     /// # Safety
     ///
     /// The column is one of B, the places are in shared memory, and nothing else uses them until the copy is complete.
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]);
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
     ///
@@ -219,7 +226,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
     }
 
     #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]) {
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let column = self.from.wrapping_add((u64::from(column) * self.pitch) as usize);
         let mut chunk = 0;
         while chunk < 2 {
@@ -227,7 +234,7 @@ impl<T: WarpOperand> Columns<T> for Plain<T> {
             let to = to.wrapping_add(chunk * THREADS as usize);
             // SAFETY: the column lies there, and begins at a multiple of 16 bytes; the caller's promise.
             unsafe {
-                if at + 8 <= self.k {
+                if is_inside || at + 8 <= self.k {
                     copy_async(column.wrapping_add(at as usize).cast(), to);
                 } else {
                     to.write(eight::<T, false>(column, at, self.k));
@@ -271,18 +278,18 @@ struct Codes<'a, T> {
     k: u32,
 }
 
-/// The scale and the zero of a column's 32 codes of a lane.
+/// The scale, by its bits, and the zero of a column's 32 codes of a lane: words, so that nothing waits for them to be packed.
 #[derive(Clone, Copy)]
-struct Group<T> {
-    scale: T,
-    zero: u8,
+struct Group {
+    scale: u32,
+    zero: u32,
 }
 
 impl<T: Number4> Columns<T> for Codes<'_, T> {
     const CHUNKS: usize = 4;
     const LOADS: usize = 1;
     const IS_WHOLE: bool = true;
-    type Beside = Group<T>;
+    type Beside = Group;
     type Loaded = [u32; 4];
 
     #[inline(always)]
@@ -291,29 +298,29 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn copy(self, column: u32, at: u32, quarter: u32, to: *mut [u32; 4]) {
+    unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]) {
         let first = u64::from(column) * u64::from(self.k / 2) + u64::from((at + CHUNK_K * quarter) / 2);
         // SAFETY: a step has the columns of a group, so that all are there or none. Codes lie at multiples of 16 bytes.
         unsafe {
-            if at < self.k {
+            if is_inside {
                 copy_async(self.codes.as_ptr().wrapping_add(first as usize).cast(), to);
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn beside(self, column: u32, at: u32) -> Group<T> {
+    unsafe fn beside(self, column: u32, at: u32) -> Group {
         let is_there = at < self.k;
         let group = u64::from(column) * u64::from(self.k / GROUP_K) + u64::from(at / GROUP_K);
         // SAFETY: as above.
         unsafe {
             let scales = self.scales.as_ptr().wrapping_add(group as usize);
-            let [scale] = load_or::<T, 1, true>(scales, is_there, [core::mem::zeroed()]);
+            let [scale] = load_or::<u16, 1, true>(scales.cast(), is_there, [0]);
             let zero = match self.zeros {
                 Some(zeros) if is_there => *zeros.get_unchecked(group as usize),
                 _ => 8,
             };
-            Group { scale, zero }
+            Group { scale: scale.into(), zero: zero.into() }
         }
     }
 
@@ -324,11 +331,11 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn numbers(codes: &[u32; 4], group: &Group<T>, chunk: usize) -> [u32; 4] {
+    unsafe fn numbers(codes: &[u32; 4], group: &Group, chunk: usize) -> [u32; 4] {
         // The mantissa of `bf16` has seven bits.
-        let zero = (T::UNIT | u32::from(group.zero & 0x7f)) * 0x1_0001;
+        let zero = (T::UNIT | (group.zero & 0x7f)) * 0x1_0001;
         // Codes i and i + 4.
-        from_fn(|i| T::subtract(((codes[chunk] >> (4 * i)) & 0xf_000f) | (T::UNIT * 0x1_0001), zero))
+        from_fn(|i| T::subtract(of_unit::<T>(codes[chunk] >> (4 * i)), zero))
     }
 
     #[inline(always)]
@@ -337,8 +344,32 @@ impl<T: Number4> Columns<T> for Codes<'_, T> {
     }
 
     #[inline(always)]
-    fn add(group: &Group<T>, sum: f32, product: f32) -> f32 {
-        sum + product * group.scale.cast::<f32>()
+    fn add(group: &Group, sum: f32, product: f32) -> f32 {
+        sum + product * T::widened(group.scale)
+    }
+}
+
+/// The numbers whose mantissas are codes in the lower bits of both halves.
+#[inline(always)]
+fn of_unit<T: Number4>(codes: u32) -> u32 {
+    const CODES: u32 = 0xf_000f;
+    let unit = T::UNIT * 0x1_0001;
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let both: u32;
+        // SAFETY: it computes a number. By itself ptxas makes two instructions of it.
+        unsafe {
+            core::arch::asm!(
+                "lop3.b32 {both}, {codes}, {mask}, {unit}, 0xea;",
+                both = out(reg32) both, codes = in(reg32) codes, mask = in(reg32) CODES, unit = in(reg32) unit,
+                options(pure, nomem, nostack)
+            );
+        }
+        both
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        codes & CODES | unit
     }
 }
 
@@ -426,13 +457,44 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
     let copy = |at: u32, stage: usize| {
-        let mut i = 0;
-        while i < 2 * TILES {
-            // SAFETY: the columns are those of B. The places are this thread's, which has multiplied what was there.
-            unsafe { b.copy(columns[i / 2][i % 2], at, quarter, place(stage, i / 2, i % 2)) };
-            i += 1;
+        let copy = |is_inside: bool| {
+            let mut i = 0;
+            while i < 2 * TILES {
+                // SAFETY: the columns are those of B. The places are this thread's, which has multiplied what was there.
+                unsafe { b.copy(columns[i / 2][i % 2], at, quarter, is_inside, place(stage, i / 2, i % 2)) };
+                i += 1;
+            }
+        };
+        if at + step <= k {
+            copy(true);
+        } else {
+            copy(false);
         }
         commit_copies();
+    };
+    // The numbers of A of a step: of each chunk those of each group of rows.
+    let of_a = |at: u32| {
+        let all = |is_inside: bool| {
+            from_fn::<_, MOST_CHUNKS, _>(|chunk| {
+                rows.map(|row| {
+                    if chunk >= B::CHUNKS {
+                        return [0; 4];
+                    }
+                    let first = at + B::at(chunk, quarter);
+                    // SAFETY: these are rows of A.
+                    unsafe {
+                        if is_inside {
+                            load::<u32, 4>(row.wrapping_add(first as usize).cast())
+                        } else if B::IS_WHOLE {
+                            [0; 4]
+                        } else {
+                            eight::<T, true>(row, first, k)
+                        }
+                    }
+                })
+            })
+        };
+        if at + step <= k { all(true) } else { all(false) }
     };
     // SAFETY: the columns are those of B.
     let beside = |at: u32| columns.map(|halves| halves.map(|column| unsafe { b.beside(column, at) }));
@@ -444,10 +506,11 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         copy(at + stage as u32 * hop, stage);
         stage += 1;
     }
-    let mut groups = beside(at);
+    let (mut groups, mut numbers) = (beside(at), of_a(at));
     stage = 0;
     while at < k {
-        let later = beside(at + hop);
+        // They arrive while those of this step are multiplied.
+        let later = (beside(at + hop), of_a(at + hop));
         // The place of the step before, which has been multiplied.
         copy(at + (STAGES as u32 - 1) * hop, if stage == 0 { STAGES - 1 } else { stage - 1 });
         wait_copies_leaving::<{ STAGES - 1 }>();
@@ -457,17 +520,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
         let mut products = [[[0.0f32; 4]; TILES]; GROUPS];
         let mut chunk = 0;
         while chunk < B::CHUNKS {
-            let of_a = rows.map(|row| {
-                let first = at + B::at(chunk, quarter);
-                // SAFETY: these are rows of A, and the numbers are there if steps are whole.
-                B::ordered(unsafe {
-                    if B::IS_WHOLE {
-                        load::<u32, 4>(row.wrapping_add(first as usize).cast())
-                    } else {
-                        eight::<T, true>(row, first, k)
-                    }
-                })
-            });
+            let of_a = numbers[chunk].map(B::ordered);
             let mut tile = 0;
             while tile < TILES {
                 // SAFETY: the step has not ended.
@@ -504,7 +557,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
             }
             tile += 1;
         }
-        groups = later;
+        (groups, numbers) = later;
         at += hop;
         stage = if stage + 1 == STAGES { 0 } else { stage + 1 };
     }

@@ -9,6 +9,9 @@ pub trait Number4: WarpOperand {
     /// The bits of the number whose mantissa counts in units of 1.
     #[doc(hidden)]
     const UNIT: u32;
+    /// The number of these bits, in `f32`.
+    #[doc(hidden)]
+    fn widened(bits: u32) -> f32;
     /// `x - y` of both halves, whose differences are exact.
     #[doc(hidden)]
     fn subtract(x: u32, y: u32) -> u32;
@@ -18,6 +21,11 @@ macro_rules! numbers {
     ($($ty:ident: $unit:literal;)*) => { $(
         impl Number4 for $ty {
             const UNIT: u32 = $unit;
+
+            #[inline(always)]
+            fn widened(bits: u32) -> f32 {
+                $ty::from_bits(bits as u16).cast()
+            }
 
             #[inline(always)]
             fn subtract(x: u32, y: u32) -> u32 {

@@ -81,11 +81,11 @@ pub trait Stage: Copy {
     const PARTS: u32 = 1;
     /// Whether sums of a stage alone are made by the tensor cores, and added up in `f32`.
     const IS_ALONE: bool = false;
-    /// What the sums of a stage of two rows, the second 8 rows further on, are multiplied by.
+    /// What the sums of a stage are multiplied by: of two rows, the second 8 rows further on, and of all columns.
     #[inline(always)]
-    fn factors(self, stage: u32, row: u32) -> [f32; 2] {
+    fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let _ = (stage, row);
-        [1.0; 2]
+        ([1.0; 2], 1.0)
     }
 }
 
@@ -413,12 +413,14 @@ pub unsafe fn product<
                 }};
             }
             macro_rules! add {
-                ($sums:ident, $factors:ident, $slot:ident) => {{
+                ($sums:ident, $scales:ident, $slot:ident) => {{
+                    let (rows, columns) = $scales;
+                    let factors = rows.map(|row| row * columns);
                     // SAFETY: the products of the stage are done.
                     unsafe { release(empty.at($slot), warp, place.shared_by, rank - which) };
                     let mut i = 0;
                     while i < COLUMNS / 2 {
-                        all.as_mut()[i] += $sums.registers().as_ref()[i] * $factors[i % 4 / 2];
+                        all.as_mut()[i] += $sums.registers().as_ref()[i] * factors[i % 4 / 2];
                         i += 1;
                     }
                 }};
@@ -426,21 +428,30 @@ pub unsafe fn product<
             if stage < place.stages.1 {
                 // The sums of one stage are added while the products of the next are under way.
                 let mut other = Accumulator::<COLUMNS, f32>::new();
-                let (mut last, mut factors) = (slot, of_stage.factors(stage, row));
+                // A stage before they are needed: wherever ptxas puts what waits for them, no product is behind it.
+                let mut ahead = of_stage.scales(stage, row);
+                macro_rules! scales {
+                    () => {{
+                        let scales = ahead;
+                        ahead = of_stage.scales((stage + 1).min(place.stages.1 - 1), row);
+                        scales
+                    }};
+                }
+                let (mut last, mut scales) = (slot, scales!());
                 let mut running = begin!(sums);
                 loop {
                     slot.advance();
                     stage += 1;
                     if stage == place.stages.1 {
                         sums = running.wait();
-                        add!(sums, factors, last);
+                        add!(sums, scales, last);
                         break;
                     }
-                    let others = of_stage.factors(stage, row);
+                    let others = scales!();
                     let running_other = begin!(other);
                     // SAFETY: one batch was committed after it.
                     sums = unsafe { running.wait_leaving::<1>() };
-                    add!(sums, factors, last);
+                    add!(sums, scales, last);
                     last = slot;
                     slot.advance();
                     stage += 1;
@@ -449,7 +460,7 @@ pub unsafe fn product<
                         add!(other, others, last);
                         break;
                     }
-                    factors = of_stage.factors(stage, row);
+                    scales = scales!();
                     running = begin!(sums);
                     // SAFETY: as above.
                     other = unsafe { running_other.wait_leaving::<1>() };

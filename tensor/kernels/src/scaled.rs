@@ -20,10 +20,12 @@ pub const STAGES: usize = 6;
 /// The scales of a tile.
 #[derive(Clone, Copy)]
 struct Scales {
-    /// Those of the first row of the tile, one for each block of K, and then those of the next.
+    /// Those of A: of each row one for each block of K.
     a: *const f32,
-    /// Rows of A from the tile on.
-    rows: u32,
+    /// The first row of the tile.
+    first: u32,
+    /// The last row of A.
+    last: u32,
     /// Those of the columns of the tile.
     b: *const f32,
     /// Blocks of K.
@@ -34,15 +36,15 @@ impl Stage for Scales {
     const IS_ALONE: bool = true;
 
     #[inline(always)]
-    fn factors(self, stage: u32, row: u32) -> [f32; 2] {
-        // SAFETY: B has a scale for each stage.
-        let b = unsafe { *self.b.add(stage as usize) };
+    fn scales(self, stage: u32, row: u32) -> ([f32; 2], f32) {
         let of_row = |row: u32| {
-            let row = row.min(self.rows.wrapping_sub(1)) as usize;
-            // SAFETY: A has a scale for each stage in each of its rows; rows beyond it have those of the last.
-            unsafe { *self.a.add(row * self.blocks as usize + stage as usize) * b }
+            // Rows beyond A have those of the last.
+            let row = (self.first + row).min(self.last) as usize;
+            // SAFETY: A has a scale for each stage in each of its rows.
+            unsafe { *self.a.add(row * self.blocks as usize + stage as usize) }
         };
-        if self.rows == 0 { [0.0; 2] } else { [of_row(row), of_row(row + 8)] }
+        // SAFETY: B has a scale for each stage.
+        ([of_row(row), of_row(row + 8)], unsafe { *self.b.add(stage as usize) })
     }
 }
 
@@ -71,9 +73,9 @@ pub unsafe fn matmul_scaled(
     let (place, batch) = TilePlace::of_cluster::<F8E4M3>(&sizes, [ROWS, COLUMNS], shared_by);
     let blocks = sizes.k.div_ceil(BLOCK);
     let scales = Scales {
-        a: a_scales.as_ptr().wrapping_add(place.row as usize * blocks as usize),
-        // The second tile of a cluster may have no row.
-        rows: sizes.m.saturating_sub(place.row),
+        a: a_scales.as_ptr(),
+        first: place.row,
+        last: sizes.m.wrapping_sub(1),
         b: b_scales.as_ptr().wrapping_add((place.column / BLOCK) as usize * blocks as usize),
         blocks,
     };
