@@ -101,7 +101,7 @@ unsafe fn fold_row<T: Scalar, R: Fold<T>, const N: usize>(
 }
 
 /// Rows of at most [`SLOTS`] vectors a lane, several at once, so that each lane loads as many vectors at once. Every thread of a
-/// team calls it.
+/// block calls it.
 ///
 /// # Safety
 ///
@@ -114,16 +114,17 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
     write: impl Fn(usize, R::Partial),
 ) {
     let vectors = width / N;
-    // The slots of a row, a power of two, and the rows of a round.
+    // The slots of a row, a power of two, and the rows of a round. Those of the teams of a warp are neighbours.
     let of_row = usize::BITS - (vectors.saturating_sub(1) >> team.size.trailing_zeros()).leading_zeros();
-    let rows = SLOTS >> of_row;
+    let (rows, (before, teams)) = (SLOTS >> of_row, team.in_warp());
     let place = |first: usize, slot: usize| {
-        let (row, item) = (slot >> of_row, slot & ((1 << of_row) - 1));
-        let (row, vector) = (first + row * team.step(), team.rank + item * team.size);
+        let (row, item) = (first + (slot >> of_row) * teams, slot & ((1 << of_row) - 1));
+        let vector = team.rank + item * team.size;
         (row, vector, (row < height) & (vector < vectors))
     };
-    let mut first = team.first();
-    while first < height {
+    let mut first = (team.first() - before) * rows + before;
+    // All lanes of a warp take part in each round, also those whose teams have no row.
+    while first - before < height {
         let values: [[T; N]; SLOTS] = lanewise(|slot| {
             let (row, vector, is_there) = place(first, slot);
             // SAFETY: a vector that is there lies in its row, which lies in the view.
@@ -142,14 +143,34 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
+        // While a lane has several rows it gives half of them to the lane that it combines with, and gets that one's part of the others.
+        let (mut own, mut held, mut distance) = (0, rows, team.size / 2);
+        each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
+            let half = SLOTS >> (step + 1);
+            if (held == 2 * half) & (distance > 0) {
+                let is_upper = team.rank & distance > 0;
+                each::<{ SLOTS / 2 }>(|i| {
+                    if i < half {
+                        let (low, high) = (partials[i], partials[half + i]);
+                        let (kept, given) = if is_upper { (high, low) } else { (low, high) };
+                        let gotten = warp::shuffle_xor(warp::FULL_MASK, given, distance as u32);
+                        partials[i] = R::combine(kept, gotten);
+                    }
+                });
+                own += if is_upper { half } else { 0 };
+                (held, distance) = (half, distance / 2);
+            }
+        });
+        let is_writer = team.rank & (2 * distance).saturating_sub(1) == 0;
+        while distance > 0 {
+            let other = warp::shuffle_xor(warp::FULL_MASK, partials[0], distance as u32);
+            partials[0] = R::combine(partials[0], other);
+            distance /= 2;
+        }
         each::<SLOTS>(|slot| {
-            if slot < rows {
-                // That of a row that there is not is of no use, and of no harm.
-                let total = team.lanes().combine(partials[slot], R::combine);
-                let row = first + slot * team.step();
-                if (row < height) & (team.rank == 0) {
-                    write(row, total);
-                }
+            let row = first + (own + slot) * teams;
+            if is_writer & (slot < held) & (row < height) {
+                write(row, partials[slot]);
             }
         });
         first += rows * team.step();

@@ -122,6 +122,13 @@ impl Team {
         thread >> self.size.trailing_zeros()
     }
 
+    /// Of a team of lanes, the teams before it in its warp, and all of the warp.
+    #[inline(always)]
+    pub fn in_warp(&self) -> (usize, usize) {
+        let shift = self.size.trailing_zeros();
+        ((self.thread % warp::WARP_SIZE) as usize >> shift, warp::WARP_SIZE as usize >> shift)
+    }
+
     /// Teams of the launch.
     #[inline(always)]
     pub fn step(&self) -> usize {

@@ -327,6 +327,8 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
             (1, waves_of_threads(n, 256, device))
         }
+        // More computing than a block for each tile is worth.
+        "gelu" => (1, GridRule::Waves(if element_bytes == 2 { 32 } else { 16 })),
         _ => (1, GridRule::Auto),
     };
     let items = kernel.nearest_items(items);
@@ -534,7 +536,7 @@ mod tests {
         for n in [1 << 16, 1 << 20, 1 << 24, 1 << 28] {
             assert_eq!(of("reduce_sum", 4, n), (256, GridRule::Waves(1), 8, 16), "{n}");
         }
-        assert_eq!(of("gelu", 2, 1 << 28), (256, GridRule::Auto, 1, 16));
+        assert_eq!(of("gelu", 2, 1 << 28), (256, GridRule::Waves(32), 1, 16));
         assert_eq!(of("gelu", 2, 1 << 10).3, 16, "it has no smaller accesses");
         assert_eq!(of("uniform", 4, 1 << 28).1, GridRule::Waves(21));
         assert_eq!(of("uniform", 2, 1 << 28).1, GridRule::Waves(8));

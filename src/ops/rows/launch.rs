@@ -168,13 +168,14 @@ impl HeldShape {
         let shape = |shape, items| Self { shape, items, in_vectors };
         let team = |held: usize| width.div_ceil(held).next_power_of_two();
         let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
-        if width <= 32 * of_few {
-            return shape(Shape::of_lanes(team(of_few), 256, 1, height), few);
-        }
         // Enough rows for half of the threads that an instance with so many registers has at once.
         let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
-        if width <= 32 * of_many && is_filled {
-            return shape(Shape::of_lanes(32, 128, 1, height), many);
+        // Lanes that have whole sectors together.
+        if in_vectors && width <= 32 * of_many && team(of_many) >= 4 && is_filled {
+            return shape(Shape::of_lanes(team(of_many), 128, 1, height), many);
+        }
+        if width <= 32 * of_few {
+            return shape(Shape::of_lanes(team(of_few), 256, 1, height), few);
         }
         if width <= MAX_TEAM as usize * of_few && !is_filled {
             return shape(Shape::of_blocks(of_block(of_few), 1, height), few);
@@ -256,9 +257,10 @@ mod tests {
     #[test]
     fn longer_rows_have_larger_teams() {
         assert_eq!(of::<f32>(4, 1 << 20), (256, 1, 1, 2));
-        assert_eq!(of::<f32>(128, 1 << 20), (256, 1, 16, 2));
+        assert_eq!(of::<f32>(64, 1 << 20), (256, 1, 8, 2));
+        assert_eq!(of::<f32>(128, 1 << 20), (128, 1, 4, 8));
         assert_eq!(of::<f32>(1024, 65_536), (128, 1, 32, 8));
-        assert_eq!(of::<bf16>(1024, 65_536), (128, 1, 32, 8));
+        assert_eq!(of::<bf16>(1024, 65_536), (128, 1, 16, 8), "twice as many elements a lane");
         assert_eq!(of::<f32>(4096, 4096), (128, 1, 128, 8));
         assert_eq!(of::<f32>(16_384, 16_384), (512, 1, 512, 8));
         assert_eq!(of::<f32>(131_072, 2048), (512, 8, 512, 8));

@@ -58,7 +58,10 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
     if units <= 32 * SLOTS {
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
-        return (Shape::of_lanes(lanes, MAX_BLOCK, rows, height), 1);
+        let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
+        // Blocks take several rounds, as what a thread finds out first takes longer than one.
+        let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
+        return (Shape { grid, ..shape }, 1);
     }
     // A warp does not wait for others, as a block does.
     if vectors <= 32 * OF_LANE && height >= resident(device, 32) {
