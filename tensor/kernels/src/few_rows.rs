@@ -3,7 +3,7 @@
 //!
 //! Each lane copies 16 bytes of columns of B to places of its own in shared memory, several steps before it multiplies them by
 //! `mma.m16n8k16`: B takes the side of 16 rows, the rows of A that of 8 columns. The warps of a block sum interleaved parts of K,
-//! which are added in the order of the warps.
+//! which are added in the order of the warps. Numbers of A come to registers a step ahead.
 //!
 //! Which numbers of a row meet in an instruction does not matter as long as both operands agree, so that no lane needs what
 //! another has copied, and no barrier is between the copies and the products.
@@ -178,7 +178,7 @@ trait Columns<T>: Copy {
     ///
     /// # Safety
     ///
-    /// The column is one of B, the places are in shared memory, and nothing else uses them until the copy is complete.
+    /// The column is one of B, `is_inside` is so, the places are in shared memory, and nothing else uses them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
