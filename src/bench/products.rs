@@ -66,7 +66,7 @@ impl Benchmark for Product {
         Space::new()
             .axis("tile", names.each_ref().map(String::as_str))
             .axis("tiles", [1, 2])
-            .axis("splits", [1, 2, 4, 8])
+            .axis("splits", Schedule::SPLITS)
             .restrict("the schedules that there are", |configuration| {
                 schedule(configuration).is_ok_and(|schedule| schedule.exists())
             })

@@ -195,11 +195,10 @@ fn fused<T: Element<Sum = f32>>(
 
 /// Every schedule.
 fn schedules() -> impl Iterator<Item = Schedule> {
-    const SPLITS: [u32; 4] = [1, 2, 4, 8];
     Schedule::TILES
         .into_iter()
         .flat_map(|tile| [1, 2].map(|cluster| (tile, cluster)))
-        .flat_map(|(tile, cluster)| SPLITS.map(|splits| Schedule { tile, cluster, splits }))
+        .flat_map(|(tile, cluster)| Schedule::SPLITS.map(|splits| Schedule { tile, cluster, splits }))
         .filter(Schedule::exists)
 }
 

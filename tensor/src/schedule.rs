@@ -12,7 +12,7 @@ pub struct Schedule {
     pub tile: [u32; 2],
     /// Tiles, one above the other, whose blocks are in one cluster and share the tiles of `b`: 1 or 2. With tiles of 192 columns 1.
     pub cluster: u32,
-    /// Parts of K that are summed by blocks of their own and then added, in their order: 1, 2, 4 or 8, and no more than 8 in all of a
+    /// Parts of K that are summed by blocks of their own and then added, in their order: 1, 2, 3, 4 or 8, and no more than 8 in all of a
     /// cluster, whose blocks they are too. With tiles of 192 columns, an `a` by columns, or i8, 1.
     pub splits: u32,
 }
@@ -61,7 +61,9 @@ const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,
         2 => 128,
+        3 => 120,
         4 => 116,
+        6 => 108,
         _ => 104,
     }
 }
@@ -95,6 +97,9 @@ pub(crate) fn multiprocessors(device: &Device) -> u32 {
 impl Schedule {
     /// The tiles that there are.
     pub const TILES: [[u32; 2]; 6] = [LARGE, [128, 192], MIDDLE, [64, 256], [64, 192], [64, 128]];
+
+    /// The parts of K that there are.
+    pub const SPLITS: [u32; 5] = [1, 2, 3, 4, 8];
 
     /// The default of a product of 16-bit numbers of more than 16 rows, with an `a` of m x k and `b` of k x n elements, both with k
     /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
@@ -148,9 +153,9 @@ impl Schedule {
             format!("tiles of {rows} x {columns} need an a by rows, and another type than i8")
         } else if cluster != 1 && cluster != CLUSTER {
             format!("clusters of {cluster} blocks: 1 or 2 share tiles of b")
-        } else if !splits.is_power_of_two() || splits > one_tile::MOST_IN_CLUSTER / cluster {
+        } else if !Self::SPLITS.contains(&splits) || splits > one_tile::MOST_IN_CLUSTER / cluster {
             format!(
-                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 4 or 8"
+                "{splits} parts of K for each of {cluster} tiles: the blocks of a cluster sum 1, 2, 3, 4 or 8"
             )
         } else if columns == 192 && (cluster > 1 || splits > 1) {
             format!("{splits} parts of K for each of {cluster} tiles of 192 columns: they have 1 of each")
@@ -166,7 +171,7 @@ impl Schedule {
         let all = work.tiles.iter().flat_map(|&tile| {
             [CLUSTER, 1]
                 .into_iter()
-                .flat_map(move |cluster| [1, 2, 4, 8].map(move |splits| Self { tile, cluster, splits }))
+                .flat_map(move |cluster| Self::SPLITS.map(move |splits| Self { tile, cluster, splits }))
         });
         let all = all.filter(|schedule| schedule.missing(work.tiles, work.has_clusters).is_none());
         let best = all.min_by(|x, y| work.cost(x).total_cmp(&work.cost(y)));

@@ -242,7 +242,7 @@ pub(crate) fn target<'a, C: KernelType>(
 /// # Safety
 ///
 /// - The kernel has `arch = "90a"` and `block(threads(ROWS))`, or with [`Stage::IS_ALONE`] `block(THREADS_ALONE)` and 128 rows, and the launch `shared_bytes(ROWS, COLUMNS, STAGES, S::PARTS)` of shared
-///   memory and clusters of 1, 2, 4 or 8 blocks, a multiple of `shared_by`; of 1 for 192 columns.
+///   memory and clusters of 1, 2, 3, 4, 6 or 8 blocks, a multiple of `shared_by`; of 1 for 192 columns.
 /// - The maps are of matrices of planes, `a` K-major. The boxes have `Swizzle::Bytes128` and [`ROW_BYTES`] of columns; those of
 ///   `a` have `ROWS` rows, those of `b` [`BOX`].
 /// - The planes of the place are those of the maps; its row may be beyond them, where all is zero. It is the same in all threads of a block, and but for the stages in all blocks that have
@@ -519,6 +519,7 @@ pub unsafe fn product<
                     // Tiles of 192 columns have one part.
                     _ if COLUMNS == 192 => {}
                     2 => add::<C, ROWS, COLUMNS, 2, 4>(tiles, at, place.shared_by, &target),
+                    3 => add::<C, ROWS, COLUMNS, 3, 3>(tiles, at, place.shared_by, &target),
                     4 => add::<C, ROWS, COLUMNS, 4, 2>(tiles, at, place.shared_by, &target),
                     _ => add::<C, ROWS, COLUMNS, 8, 1>(tiles, at, place.shared_by, &target),
                 }

@@ -80,7 +80,7 @@ pub(crate) unsafe fn store_own<C, const ROWS: usize, const COLUMNS: usize>(
         put_all!(|eight, column| target.finish(eight, column));
     }
     // SAFETY: the caller's promise.
-    unsafe { store_staged::<C, ROWS, COLUMNS, 1>(tiles, row, 0, target) };
+    unsafe { store_staged::<C, ROWS>(tiles, row, (0, COLUMNS as u32), target) };
 }
 
 /// Leaves the sums of a thread, the one with number `thread` of those that multiply, for those of other blocks.
@@ -127,17 +127,21 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
 ) where
     C: Output<f32> + Into<f32>,
 {
-    const { assert!(PARTS * ITEMS == 8, "rounds are whole") };
+    let blocks = const { (COLUMNS / 16) as u32 };
+    let is_even = const { (COLUMNS / 16).is_multiple_of(PARTS * ITEMS) };
+    let rounds = const { (COLUMNS / 16).div_ceil(PARTS).div_ceil(ITEMS) };
     let rank = cluster::block_rank();
     let (part_of_k, which) = divide(rank, shared_by);
-    let first = part_of_k * (COLUMNS / 16 / PARTS) as u32;
+    let [first, end] = [part_of_k, part_of_k + 1].map(|part| part * blocks / PARTS as u32);
     let is_plain = target.is_plain();
     let mut round = 0;
-    while round < COLUMNS / 128 {
+    while round < rounds {
         let mut all = [[[[0u32; 4]; 2]; PARTS]; ITEMS];
         let mut item = 0;
         while item < ITEMS {
+            // Parts of the columns that are not equal: the last block is read twice.
             let block = first + (round * ITEMS + item) as u32;
+            let block = if is_even { block } else { block.min(end - 1) };
             let mut part = 0;
             while part < PARTS {
                 let of = part as u32 * shared_by + which;
@@ -152,7 +156,7 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
             }
             item += 1;
         }
-        if round + 1 == COLUMNS / 128 {
+        if round + 1 == rounds {
             cluster::arrive();
         }
         item = 0;
@@ -168,14 +172,17 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
                 sum
             });
             let eight = if is_plain { eight } else { target.finish(eight, 16 * (first + block)) };
-            // SAFETY: the caller's promise.
-            unsafe { put(staged, row, block, eight) };
+            if is_even || first + block < end {
+                // SAFETY: the caller's promise.
+                unsafe { put(staged, row, block, eight) };
+            }
             item += 1;
         }
         round += 1;
     }
+    let columns = if is_even { const { (COLUMNS / PARTS) as u32 } } else { 16 * (end - first) };
     // SAFETY: the caller's promise.
-    unsafe { store_staged::<C, ROWS, COLUMNS, PARTS>(staged, row, 16 * first, target) };
+    unsafe { store_staged::<C, ROWS>(staged, row, (16 * first, columns), target) };
 }
 
 /// Converts the sums of 16 columns of a warp's 16 rows from `row` on, those of `block` of the columns that the calling block stores.
@@ -195,34 +202,29 @@ unsafe fn put<C: Output<f32>, const ROWS: usize>(
     unsafe { C::store(tiles.at_index(block / in_tile), row, block % in_tile, eight) };
 }
 
-/// Stores what the warp has converted, of the `COLUMNS / PARTS` columns of the tile from `first` on.
+/// Stores what the warp has converted, of these columns of the tile: the first, and how many, a multiple of 16.
 ///
 /// # Safety
 ///
 /// That of [`store_own`].
 #[inline(always)]
-unsafe fn store_staged<
-    C: Output<f32> + Into<f32>,
-    const ROWS: usize,
-    const COLUMNS: usize,
-    const PARTS: usize,
->(
+unsafe fn store_staged<C: Output<f32> + Into<f32>, const ROWS: usize>(
     tiles: SharedTiles<C, ROWS, SUM_TILES>,
     row: u32,
-    first: u32,
+    (first, columns): (u32, u32),
     target: &Target<'_, C>,
 ) {
     // The pieces of other threads.
     warp::sync_warp(!0);
     let in_piece = SharedTile::<C, ROWS>::COLUMNS / 8;
-    let in_row = (COLUMNS / PARTS) as u32 / in_piece;
+    let in_row = columns / in_piece;
     let mut at = warp::lane_id();
     while at < 16 * in_row {
         let mut pieces = [[0u32; 4]; PIECES];
         let mut i = 0;
         while i < PIECES {
-            let (down, piece) = ((at + 32 * i as u32) / in_row, (at + 32 * i as u32) % in_row);
-            if 32 * (i as u32) < 16 * in_row {
+            let (down, piece) = divide(at + 32 * i as u32, in_row);
+            if at + 32 * (i as u32) < 16 * in_row {
                 // SAFETY: there is a tile for each eight pieces of a row, which the warp has written.
                 pieces[i] = unsafe { tiles.at_index(piece / 8).load_chunk(row + down, piece % 8) };
             }
@@ -230,9 +232,9 @@ unsafe fn store_staged<
         }
         i = 0;
         while i < PIECES {
-            let (down, piece) = ((at + 32 * i as u32) / in_row, (at + 32 * i as u32) % in_row);
+            let (down, piece) = divide(at + 32 * i as u32, in_row);
             let (row, column) = (row + down, target.column + first + in_piece * piece);
-            if 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
+            if at + 32 * (i as u32) < 16 * in_row && row < target.rows && column < target.n {
                 // SAFETY: the row has the elements, which no other thread writes.
                 unsafe { target.store(row, column, pieces[i]) };
             }

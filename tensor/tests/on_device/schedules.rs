@@ -53,7 +53,7 @@ fn large_tiles_are_exact() {
 #[test]
 fn clusters_of_all_tiles_are_exact() {
     for tile in Schedule::TILES {
-        for (cluster, splits) in [(1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4)] {
+        for (cluster, splits) in [(1, 1), (1, 2), (1, 3), (1, 4), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4)] {
             let schedule = Schedule { tile, cluster, splits };
             if !schedule.exists() {
                 continue;
@@ -116,7 +116,7 @@ fn schedules_that_there_are_not_are_named() {
     assert!(refused(LARGE, 1, 0, false).contains("0 parts of K"));
     assert!(refused(LARGE, 2, 1 << 31, false).contains("2147483648 parts of K"));
     assert!(refused(LARGE, 1, 64, false).contains("64 parts of K"));
-    assert!(refused([64, 256], 1, 3, false).contains("3 parts of K for each of 1 tiles: the blocks"));
+    assert!(refused([64, 256], 1, 5, false).contains("5 parts of K for each of 1 tiles: the blocks"));
     assert!(refused([128, 128], 1, 16, false).contains("16 parts of K"));
     assert!(refused(LARGE, 1, 2, true).contains("an a by rows"));
     assert!(refused([64, 128], 1, 1, true).contains("need an a by rows"));
