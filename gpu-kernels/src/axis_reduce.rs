@@ -143,7 +143,7 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
             each::<{ SLOTS / 2 }>(|i| partials[i] = R::combine(partials[2 * i], partials[2 * i + 1]));
             joined += 1;
         }
-        // While a lane has several rows it gives half of them to the lane that it combines with, and gets that one's part of the others.
+        // While a lane holds several rows, it sends half of them to the lane at the distance, and combines the others with that lane's.
         let (mut own, mut held, mut distance) = (0, rows, team.size / 2);
         each::<{ SLOTS.trailing_zeros() as usize }>(|step| {
             let half = SLOTS >> (step + 1);
@@ -153,8 +153,8 @@ unsafe fn short_rows<T: Scalar, R: Fold<T>, const N: usize>(
                     if i < half {
                         let (low, high) = (partials[i], partials[half + i]);
                         let (kept, given) = if is_upper { (high, low) } else { (low, high) };
-                        let gotten = warp::shuffle_xor(warp::FULL_MASK, given, distance as u32);
-                        partials[i] = R::combine(kept, gotten);
+                        let received = warp::shuffle_xor(warp::FULL_MASK, given, distance as u32);
+                        partials[i] = R::combine(kept, received);
                     }
                 });
                 own += if is_upper { half } else { 0 };

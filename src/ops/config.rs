@@ -268,9 +268,9 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 ///
 /// On a GPU, blocks are an eighth of the threads that a multiprocessor holds ([`usual_block`]). Elementwise kernels get
 /// one access a thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler
-/// balances the load. Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the
-/// smallest accesses there are, and smaller blocks if even that is too little ([`spread_block`]). Random numbers, which take
-/// more computing than moving, get some waves of blocks that walk over the tiles: enough that a thread makes about 256 of
+/// balances the load. GELU, which computes most of them, gets waves of blocks that walk over the tiles. Where the accesses
+/// of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there are, and smaller
+/// blocks if even that is too little ([`spread_block`]). Random numbers, which take more computing than moving, get some waves of blocks that walk over the tiles: enough that a thread makes about 256 of
 /// them, or 96 of uniform ones of four bytes. Reductions get several accesses a
 /// thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
 ///
@@ -327,7 +327,7 @@ fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &De
         "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => {
             (1, waves_of_threads(n, 256, device))
         }
-        // More computing than a block for each tile is worth.
+        // It computes more than a tile is worth a block for.
         "gelu" => (1, GridRule::Waves(if element_bytes == 2 { 32 } else { 16 })),
         _ => (1, GridRule::Auto),
     };

@@ -56,7 +56,8 @@ const BYTES_PER_US: f64 = 2.4e6;
 /// What counts of the time that multiprocessors wait for memory: schedules that it bounds are ordered by what they have to spare.
 const SPARE: f64 = 0.02;
 
-/// Of 132 multiprocessors those that have room for clusters of this number of blocks, which lie in one of the GPU's parts.
+/// Of 132 multiprocessors those that have room for clusters of this number of blocks, which lie in one of the GPU's parts. Those of
+/// 3 and 6 blocks are estimated.
 const fn in_clusters(blocks: u32) -> u32 {
     match blocks {
         1 => 132,

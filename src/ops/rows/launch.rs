@@ -170,7 +170,7 @@ impl HeldShape {
         let of_block = |held: usize| (team(held).clamp(64, MAX_TEAM as usize)) as u32;
         // Enough rows for half of the threads that an instance with so many registers has at once.
         let is_filled = height.saturating_mul(team(of_many).min(MAX_TEAM as usize)) >= threads / 4;
-        // Lanes that have whole sectors together.
+        // At least four lanes, which load 64 adjacent bytes.
         if in_vectors && width <= 32 * of_many && team(of_many) >= 4 && is_filled {
             return shape(Shape::of_lanes(team(of_many), 128, 1, height), many);
         }

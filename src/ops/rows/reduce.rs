@@ -59,7 +59,7 @@ fn rows_shape<T: DeviceCopy>(x: &DeviceSlice2<'_, T>, device: &DeviceProperties)
         let lanes = units.next_power_of_two().min(32);
         let rows = SLOTS / units.div_ceil(lanes).next_power_of_two();
         let shape = Shape::of_lanes(lanes, MAX_BLOCK, rows, height);
-        // Blocks take several rounds, as what a thread finds out first takes longer than one.
+        // Several rounds for each block: a thread's first instructions, before any load, are more than those of a round.
         let grid = shape.grid.min(4 * resident(device, MAX_BLOCK) as u32);
         return (Shape { grid, ..shape }, 1);
     }

@@ -194,6 +194,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
     let place = |stage: usize, tile: usize, half: usize| {
         places.wrapping_add(((stage * TILES + tile) * 2 + half) * B::LOADS * THREADS as usize)
     };
+    // One branch for all copies of a step.
     let copy = |at: u32, stage: usize| {
         let copy = |is_inside: bool| {
             let mut i = 0;
@@ -219,7 +220,7 @@ unsafe fn product<T: WarpOperand, B: Columns<T>, const GROUPS: usize, const TILE
                         return [0; 4];
                     }
                     let first = at + B::at(chunk, quarter);
-                    // SAFETY: these are rows of A.
+                    // SAFETY: these are rows of A, which have all numbers of a step that is inside.
                     unsafe {
                         if is_inside {
                             load::<u32, 4>(row.wrapping_add(first as usize).cast())

@@ -428,7 +428,7 @@ pub unsafe fn product<
             if stage < place.stages.1 {
                 // The sums of one stage are added while the products of the next are under way.
                 let mut other = Accumulator::<COLUMNS, f32>::new();
-                // A stage before they are needed: wherever ptxas puts what waits for them, no product is behind it.
+                // Loaded a stage before they are used: ptxas may multiply them ahead of the products, which must not wait for a load.
                 let mut ahead = of_stage.scales(stage, row);
                 macro_rules! scales {
                     () => {{

@@ -139,7 +139,7 @@ pub(crate) unsafe fn add<C, const ROWS: usize, const COLUMNS: usize, const PARTS
         let mut all = [[[[0u32; 4]; 2]; PARTS]; ITEMS];
         let mut item = 0;
         while item < ITEMS {
-            // Parts of the columns that are not equal: the last block is read twice.
+            // Where the blocks have unequal shares of the columns, a smaller share reads its last 16 columns twice.
             let block = first + (round * ITEMS + item) as u32;
             let block = if is_even { block } else { block.min(end - 1) };
             let mut part = 0;

@@ -26,11 +26,11 @@ pub(super) trait Columns<T>: Copy {
     fn at(chunk: usize, quarter: u32) -> u32;
 
     /// Begins to copy the numbers from `at` on to `to` and each [`THREADS`] places on: beyond k zeros, or nothing if steps are whole.
-    /// `is_inside` says that the step ends before k.
+    /// `is_inside` says that the step ends at k or before.
     ///
     /// # Safety
     ///
-    /// The column is one of B, `is_inside` is so, the places are in shared memory, and nothing else uses them until the copy is complete.
+    /// The column is one of B, `is_inside` is true only of such a step, the places are in shared memory, and nothing else uses them until the copy is complete.
     unsafe fn copy(self, column: u32, at: u32, quarter: u32, is_inside: bool, to: *mut [u32; 4]);
 
     /// # Safety
@@ -266,8 +266,8 @@ pub(super) unsafe fn eight<T: WarpOperand, const KEPT: bool>(row: *const T, at: 
     while i < 7 {
         if at + i < k {
             // SAFETY: it is one of the row.
-            words[i as usize / 2] |=
-                u32::from(unsafe { from.add(i as usize).cast::<u16>().read() }) << (16 * (i % 2));
+            let bits = unsafe { from.add(i as usize).cast::<u16>().read() };
+            words[i as usize / 2] |= u32::from(bits) << (16 * (i % 2));
         }
         i += 1;
     }
