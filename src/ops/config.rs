@@ -270,9 +270,9 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// one access a thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler
 /// balances the load. GELU, which computes most of them, gets waves of blocks that walk over the tiles. Where the accesses
 /// of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there are, and smaller
-/// blocks if even that is too little ([`spread_block`]). Random numbers, which take more computing than moving, get some waves of blocks that walk over the tiles: enough that a thread makes about 256 of
-/// them, or 96 of uniform ones of four bytes. Reductions get several accesses a
-/// thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
+/// blocks if even that is too little ([`spread_block`]). Random numbers, which take more computing than moving, get some
+/// waves of such blocks: enough that a thread makes about 256 of them, or 96 of uniform ones of four bytes. Reductions get
+/// several accesses a thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
 ///
 /// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16): with the blocks of 256 and the
 /// accesses of 16 bytes that this chooses there, they were on average within about 2 % of the best configuration. At 2^16 the best
