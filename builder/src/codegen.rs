@@ -50,6 +50,11 @@ pub struct Options {
 /// the array live in registers, so that is done far beyond LLVM's usual limit; partial unrolling stays as it is.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 
+/// Straight-line strength reduction computes a pointer from another one at a distance that it takes for a constant. In LLVM 22
+/// it takes `sext(n + 100) - sext(n)` for 100 although `n + 100` may wrap, and `sext(!c) - sext(c)` of booleans for 1, which
+/// core's small sort meets once its merge is unrolled: llvm/llvm-project#204278.
+const MISCOMPILING: &str = "-opt-disable=slsr";
+
 /// The input that all parts and architectures share.
 pub struct Job<'a> {
     /// The LLVM tools.
@@ -108,7 +113,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
-    command.args(&cpu).args(["-O3", "-o"]).arg(&ptx);
+    command.args(&cpu).args(["-O3", MISCOMPILING, "-o"]).arg(&ptx);
     command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
     tools::run(command.arg(&optimised), &input)?;
     let text = narrow::store_whole_registers(&link::read(&ptx)?);

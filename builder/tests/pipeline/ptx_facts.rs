@@ -116,6 +116,15 @@ fn recorded_launches_become_directives() {
 }
 
 #[test]
+fn no_pointer_is_computed_from_one_at_an_unknown_distance() {
+    let ptx = ptx(image(), "sm_80");
+    let distances = function(&ptx, "distances");
+    for wrong in ["400]", "-400", "-4]", ", -4;"] {
+        assert!(!distances.contains(wrong), "{wrong}: {distances}");
+    }
+}
+
+#[test]
 fn shared_memory_is_accessed_as_such() {
     let ptx = ptx(image(), "sm_80");
     assert!(ptx.contains(".extern .shared .align 16 .b8 __warpsmith_dynamic_shared[];"));
@@ -218,6 +227,7 @@ fn only_kernels_and_the_mailbox_are_visible() {
             "checked__f32",
             "clusters",
             "dependent",
+            "distances",
             "guarded",
             "halves",
             "hopper",

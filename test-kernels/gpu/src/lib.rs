@@ -3,6 +3,7 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches |
+//! | [`core_sorts`] | `core`'s sorts of small arrays, and reads at indices that wrap |
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
@@ -20,6 +21,7 @@
 #![deny(missing_docs)]
 
 pub mod cooperative;
+pub mod core_sorts;
 pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;

@@ -2,6 +2,7 @@
 
 mod choice;
 mod cooperative;
+mod core_sorts;
 mod dynamic;
 mod graphs;
 mod interop_on_gpu;
