@@ -32,6 +32,23 @@ pub fn name() -> &'static str {
     })
 }
 
+/// How many file descriptors this process may have at once, by `RLIMIT_NOFILE`.
+#[cfg(unix)]
+pub fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a local variable of this type.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    }
+}
+
+/// There is no such limit on this system.
+#[cfg(not(unix))]
+pub fn most_descriptors() -> usize {
+    usize::MAX
+}
+
 /// The address of this host on the network by which it reaches another.
 pub fn address_towards(other: SocketAddr) -> Option<IpAddr> {
     let any = if other.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

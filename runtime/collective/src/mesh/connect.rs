@@ -6,6 +6,7 @@
 //! ranks share the host, else to the network by which the store is reached. Only who can
 //! read the store knows the tokens that both ends of a connection ask for; whoever else connects is refused.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use warpsmith_core::Uuid;
 
-use super::hello::{Strangers, TOKEN, dial};
+use super::hello::{Strangers, TOKEN, dial, listen};
 use super::member::Member;
 use super::process::Process;
 use super::wire::{Connection, Wire};
@@ -27,7 +28,7 @@ use crate::launch::{Launch, StoreAddress};
 use crate::machine;
 use crate::recorder::Recorder;
 use crate::rendezvous;
-use crate::store::{PrefixStore, Store, Token, resolve};
+use crate::store::{PrefixStore, Store, Token, is_end, resolve};
 
 /// The key of a meeting with the reason why a rank gave up.
 const BROKEN: &str = "broken";
@@ -35,6 +36,8 @@ const BROKEN: &str = "broken";
 const CAUSE_TIME: Duration = Duration::from_millis(500);
 /// The time between two looks for ranks that have given up or ended.
 const LOOK: Duration = Duration::from_millis(100);
+/// The time between two attempts to connect to a rank.
+const AGAIN: Duration = Duration::from_millis(10);
 /// The number of cards that rank 0 puts under a key: a card has less than 1 KiB.
 const CHUNK: usize = 1024;
 
@@ -196,9 +199,8 @@ impl Joining<'_> {
         let rank = meeting.launch.rank;
         let address = meeting.address.or_else(|| self.address_between_hosts());
         let ip = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let listener = TcpListener::bind((ip, 0))
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|error| meeting.error(format!("cannot listen on {ip}: {error}")))?;
+        let listener =
+            listen(ip).map_err(|error| meeting.error(format!("cannot listen on {ip}: {error}")))?;
         let card = Card {
             process: self.this.clone(),
             member: member.number,
@@ -301,10 +303,18 @@ impl Joining<'_> {
         let is_elsewhere = |other: &usize| cards[*other].process != self.this;
         for other in (0..rank).filter(is_elsewhere) {
             let card = &cards[other];
-            let left = self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            let dialled = match card.address {
-                Some(address) => dial(address, &card.token, rank, &cards[rank].token, other, left),
-                None => Err(std::io::ErrorKind::AddrNotAvailable.into()),
+            let dialled = loop {
+                let Some(address) = card.address else { break Err(ErrorKind::AddrNotAvailable.into()) };
+                let left = self.deadline.saturating_duration_since(Instant::now());
+                let left = left.max(Duration::from_millis(1));
+                match dial(address, &card.token, rank, &cards[rank].token, other, left) {
+                    // It took this rank for one of many strangers, or has given up.
+                    Err(error) if is_end(&error) && Instant::now() + AGAIN < self.deadline => {
+                        self.check_others(cards.iter().enumerate())?;
+                        std::thread::sleep(AGAIN);
+                    }
+                    dialled => break dialled,
+                }
             };
             if dialled.is_err() {
                 self.find_cause(cards)?;

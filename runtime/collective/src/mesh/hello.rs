@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+
+use crate::machine;
 
 const MAGIC: [u8; 8] = *b"wsranks1";
 /// The bytes of a token: that of a store, in hexadecimal digits.
@@ -13,6 +15,22 @@ const HELLO: usize = MAGIC.len() + TOKEN + 4;
 const HELLO_TIME: Duration = Duration::from_secs(2);
 /// The connections beyond the number of ranks that may not have said who they are.
 const MOST_STRANGERS: usize = 64;
+/// They may have one of so many of the file descriptors of the process.
+const SHARE: usize = 4;
+
+/// The connections that the system keeps until they are accepted.
+#[cfg(target_os = "linux")]
+const BACKLOG: i32 = 4096;
+
+/// Listens on a free port. Nothing that is done with the listener waits.
+pub(super) fn listen(ip: IpAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind((ip, 0))?;
+    listener.set_nonblocking(true)?;
+    // The standard library asks for 128: with as many strangers, a rank would try again after a second.
+    #[cfg(target_os = "linux")]
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
 
 /// What a rank says to one with this token.
 fn hello(token: &str, rank: usize) -> [u8; HELLO] {
@@ -53,6 +71,8 @@ pub(super) struct Strangers {
     rank: usize,
     /// Those of all ranks.
     tokens: Vec<String>,
+    /// How many may wait.
+    most: usize,
     /// The first has come first.
     waiting: VecDeque<Stranger>,
     refused: usize,
@@ -68,7 +88,8 @@ struct Stranger {
 impl Strangers {
     /// For the listener of this rank; the tokens are those of all ranks.
     pub fn new(rank: usize, tokens: Vec<String>) -> Self {
-        Self { rank, tokens, waiting: VecDeque::new(), refused: 0 }
+        let most = (MOST_STRANGERS + tokens.len()).min(machine::most_descriptors() / SHARE).max(1);
+        Self { rank, tokens, most, waiting: VecDeque::new(), refused: 0 }
     }
 
     /// The number of connections that were refused.
@@ -81,13 +102,12 @@ impl Strangers {
         if let Some(known) = self.known() {
             return Some(known);
         }
-        let most = MOST_STRANGERS + self.tokens.len();
-        while self.waiting.len() > most {
-            self.waiting.pop_front();
-            self.refused += 1;
-        }
-        for _ in 0..most {
+        for _ in 0..self.most {
             let Ok((socket, _)) = listener.accept() else { break };
+            if self.waiting.len() >= self.most {
+                self.waiting.pop_front();
+                self.refused += 1;
+            }
             match socket.set_nonblocking(true) {
                 Ok(()) => {
                     let (said, read, since) = ([0; HELLO], 0, Instant::now());
@@ -148,5 +168,36 @@ impl Stranger {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_are_few_at_any_time() {
+        let listener = listen([127, 0, 0, 1].into()).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let tokens = ["a", "b"].map(|letter| letter.repeat(TOKEN)).to_vec();
+        let mut strangers = Strangers::new(0, tokens.clone());
+        assert!((1..=MOST_STRANGERS + 2).contains(&strangers.most), "{}", strangers.most);
+        let mut held = Vec::new();
+        for _ in 0..5 {
+            // More than the standard library lets wait.
+            held.extend((0..300).map(|_| TcpStream::connect(address).expect("connected")));
+            assert!(strangers.accepted(&listener).is_none());
+            assert!(strangers.waiting.len() <= strangers.most, "{}", strangers.waiting.len());
+        }
+        // One that knows the token has a place.
+        let dialled = std::thread::spawn(move || {
+            dial(address, &tokens[0], 1, &tokens[1], 0, Duration::from_secs(20)).expect("a welcome")
+        });
+        let until = Instant::now() + Duration::from_secs(20);
+        let known = std::iter::repeat_with(|| strangers.accepted(&listener))
+            .take_while(|_| Instant::now() < until)
+            .find_map(|known| known);
+        assert_eq!(known.expect("a rank").0, 1);
+        dialled.join().expect("no panic");
     }
 }

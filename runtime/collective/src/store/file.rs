@@ -1,16 +1,17 @@
 //! The store in a folder that all ranks see.
 //!
 //! Guarantees: a value is written whole or not at all, whenever a process is killed; what is read is checked, so that a
-//! foreign file is an error; locks end with the process that holds them.
+//! foreign file is an error; locks end with the process that holds them. No other user can enter the folder, read a value, or
+//! have a write follow a link.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
+use super::token::nonce;
 use super::values::number;
 use super::{LONGEST_KEY, LONGEST_VALUE, Store, check};
 use crate::error::{Error, Result};
@@ -32,38 +33,35 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// The store in a folder, which is made, for its owner alone, if it is not there.
+    /// The store in a folder, which is made, for its owner alone, if it is not there. The values are secrets of the run, so a
+    /// folder that is there must be one of this user that no other user may enter: `chmod 700`.
     ///
     /// # Errors
-    /// [`Error::StoreFile`].
+    /// [`Error::StoreFile`], also for a link, and for a folder of another user or with other rights.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
-        let made = make_folder(&folder);
+        let made = make_folder(&folder).and_then(|()| check_folder(&folder));
         made.map_err(|source| Error::StoreFile { path: folder.clone(), source })?;
         Ok(Self { folder })
     }
 
     /// The file of a key. Keys may be longer than names of files, and hold other characters.
     fn file(&self, key: &str) -> PathBuf {
-        let digest = Sha256::digest(key.as_bytes());
-        self.folder.join(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        self.folder.join(hexadecimal(&Sha256::digest(key.as_bytes())))
     }
 
     fn read(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let path = self.file(key);
         match read(&path, key) {
             Ok(value) => Ok(Some(value)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(Error::StoreFile { path, source }),
         }
     }
 
     fn write(&self, key: &str, value: &[u8]) -> Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Unique among hosts too, as far as it must be: two that write at once are of different processes.
-        let new = format!("new-{}-{}-{number}", crate::machine::identity(), std::process::id());
-        let new = self.folder.join(new);
+        // No other process has this name, on whatever host, and no one knows it beforehand.
+        let new = self.folder.join(format!("new-{}", hexadecimal(&nonce()?)));
         let written = write(&new, key, value).and_then(|()| fs::rename(&new, self.file(key)));
         written.map_err(|source| {
             // A temporary file that stays is never read.
@@ -81,14 +79,14 @@ impl FileStore {
     ) -> Result<T> {
         let path = self.folder.join("lock");
         let failed = |source| Error::StoreFile { path: path.clone(), source };
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let file = own_files().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
         let locked = poll(deadline, || match file.try_lock() {
             Ok(()) => Ok(Some(())),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(source)) => Err(failed(source)),
         })?;
         if locked.is_none() {
-            let source = io::ErrorKind::TimedOut.into();
+            let source = ErrorKind::TimedOut.into();
             return Err(Error::StoreSilent { address: path.display().to_string(), operation, source });
         }
         // The lock ends when the file is closed.
@@ -151,7 +149,7 @@ impl Store for FileStore {
         let path = self.file(key);
         self.locked("delete", deadline, || match fs::remove_file(&path) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(source) => Err(Error::StoreFile { path: path.clone(), source }),
         })
     }
@@ -162,6 +160,51 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(folder)
+}
+
+/// Fails unless this user alone can enter the folder.
+#[cfg(unix)]
+fn check_folder(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    // Without a slash at its end, which stands for what a link leads to.
+    let about = fs::symlink_metadata(folder.components().collect::<PathBuf>())?;
+    // SAFETY: the call has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let refused = |why: String| Err(io::Error::new(ErrorKind::PermissionDenied, why));
+    let advice =
+        "the store keeps secrets of the run there; give another folder, or one that is not there yet";
+    match about.mode() & 0o777 {
+        _ if !about.is_dir() => refused(format!("this is no folder, but a link or a file; {advice}")),
+        _ if about.uid() != user => {
+            refused(format!("the folder is of user {}, this process of user {user}; {advice}", about.uid()))
+        }
+        mode if mode & 0o077 != 0 => refused(format!(
+            "other users may enter the folder, its mode is {mode:o}; {advice}, or run `chmod 700 {}`",
+            folder.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn check_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// Opens files that this user alone can read; a link is an error.
+fn own_files() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600),
+        libc::O_NOFOLLOW,
+    );
+    options
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Looks until there is something, or the deadline has passed.
@@ -187,13 +230,12 @@ fn write(path: &Path, key: &str, value: &[u8]) -> io::Result<()> {
         bytes.extend((text.len() as u64).to_le_bytes());
         bytes.extend(text);
     }
-    let mut file = File::create(path)?;
-    file.write_all(&bytes)
+    own_files().write(true).create_new(true).open(path)?.write_all(&bytes)
 }
 
 fn read(path: &Path, key: &str) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let strange = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    let file = own_files().read(true).open(path)?;
+    let strange = |why| io::Error::new(ErrorKind::InvalidData, why);
     let head = MAGIC.len() + 16;
     let limit = head + LONGEST_KEY + LONGEST_VALUE;
     let mut bytes = Vec::new();

@@ -45,7 +45,7 @@ pub use self::prefix::PrefixStore;
 #[cfg(feature = "fuzzing")]
 pub use self::tcp::fuzzed;
 pub use self::tcp::{ServerOptions, StoreServer, TcpStore};
-pub(crate) use self::tcp::{Will, resolve};
+pub(crate) use self::tcp::{Will, is_end, resolve};
 pub use self::token::Token;
 use crate::error::{Error, Result};
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub(super) const TOKEN: usize = 16;
 /// Bytes of what an end says before its descriptor: the token and its rank.
 const HELLO: usize = TOKEN + 4;
+/// The time that a process has to say who it is, once it has connected.
+const HELLO_TIME: Duration = Duration::from_secs(2);
 /// Bytes of the control message with a descriptor.
 const CONTROL: usize = 64;
 
@@ -72,7 +74,8 @@ impl Door {
         loop {
             match self.listener.accept() {
                 Ok((socket, _)) => {
-                    if let Ok((rank, descriptor)) = admitted(&socket, token, deadline) {
+                    let end = deadline.min(Instant::now() + HELLO_TIME);
+                    if let Ok((rank, descriptor)) = admitted(&socket, token, end) {
                         return Ok((rank, descriptor, socket));
                     }
                 }

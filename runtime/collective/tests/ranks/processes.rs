@@ -1,5 +1,6 @@
 //! Ranks that are processes: this program, which runs one test again for each rank.
 
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
@@ -374,18 +375,24 @@ fn a_stopped_process_is_a_timeout() {
     with_stopped(this_test!(), 3, 1);
 }
 
-/// Rank 0 waits for this rank; meanwhile others come to its port, which are there until the process ends.
-fn bring_strangers(_this: &Rank, store: &dyn Store) {
+/// The address of rank 0, which waits for this rank.
+fn address_of_rank_0(store: &dyn Store) -> String {
     let key = "warpsmith/alone/0/communicator/world#0/card/0";
     let card = store.get(key, Instant::now() + Duration::from_secs(20)).expect("rank 0's card");
     let card = String::from_utf8(card).expect("JSON");
     let address = card.split("\"address\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let address = address.expect("an address");
     assert!(address.starts_with("127.0.0.1:"), "{address}");
+    address.to_owned()
+}
+
+/// Others come to the port of rank 0, which are there until the process ends.
+fn bring_strangers(_this: &Rank, store: &dyn Store) {
+    let address = address_of_rank_0(store);
     let garbage = [&b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"[..], &[0xff; 4096], b"wsranks1"];
     // More than are kept that have said nothing.
     for garbage in garbage.into_iter().chain([&b""[..]; 150]) {
-        let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        let mut stream = TcpStream::connect(&address).expect("connected");
         std::io::Write::write_all(&mut stream, garbage).expect("written");
         std::mem::forget(stream);
     }
@@ -400,6 +407,51 @@ fn strangers_on_the_port_are_refused() {
         };
         let ranks = Communicator::init(&streams(1)[0], &this.launch(), store, &short());
         return ranks.expect("ranks meet").finish().expect("the end in common");
+    }
+    processes(this_test!(), 2, None);
+}
+
+/// Others come to the port of rank 0, again as soon as they are turned away, until the process ends.
+fn besiege(_this: &Rank, store: &dyn Store) {
+    let address = address_of_rank_0(store);
+    let mut held: Vec<TcpStream> = Vec::new();
+    let is_open = |mut stream: &TcpStream| {
+        let read = std::io::Read::read(&mut stream, &mut [0]);
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let mut come = move || {
+        held.retain(is_open);
+        let new = (held.len()..200).filter_map(|_| {
+            let stream = TcpStream::connect(&address).ok()?;
+            stream.set_nonblocking(true).ok().map(|()| stream)
+        });
+        held.extend(new);
+    };
+    come();
+    std::thread::spawn(move || {
+        loop {
+            come();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+#[test]
+fn ranks_meet_during_a_siege() {
+    if let Some(this) = Rank::this() {
+        let store = match this.rank {
+            1 => this.hooked("card/1", besiege),
+            _ => this.store(),
+        };
+        if this.rank == 0 {
+            let limit = libc::rlimit { rlim_cur: 128, rlim_max: 128 };
+            // SAFETY: the pointer is to a local variable of this type.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        }
+        let (stream, began) = (streams(1).remove(0), Instant::now());
+        let ranks = Communicator::init(&stream, &this.launch(), store, &short()).expect("ranks meet");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        return ranks.finish().expect("the end in common");
     }
     processes(this_test!(), 2, None);
 }

@@ -3,6 +3,8 @@
 
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
+#[cfg(unix)]
+mod folders;
 mod fuzzed;
 mod launch;
 mod launch_store;
@@ -11,6 +13,8 @@ mod meeting;
 mod processes;
 mod server;
 mod stores;
+#[cfg(target_os = "linux")]
+mod strangers;
 mod wire;
 
 use std::time::{Duration, Instant};
@@ -38,7 +42,7 @@ fn client(server: &StoreServer) -> TcpStore {
     TcpStore::connect(&server.address().to_string(), None, soon()).unwrap()
 }
 
-/// A new folder for temporary files, removed at the end of a test that passes.
+/// A new folder of this user alone for temporary files, removed at the end of a test that passes.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -47,7 +51,10 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("warpsmith-stores-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).unwrap();
         Self(path)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
 //! `NVTX_INJECTION64_PATH` names is loaded and its initialiser is called, once in a process. A library that cannot be used
-//! is a warning, and the program goes on. Libraries that are loaded already are not searched: libcupti exports the same
+//! is a warning, and the program goes on. The path is absolute, and a program with rights that the user who started it does
+//! not have loads none. Libraries that are loaded already are not searched: libcupti exports the same
 //! symbol.
 
 mod abi;
@@ -46,6 +47,14 @@ static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
 /// Why a tool is not attached.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
+    #[error(
+        "the program has rights that the user who started it does not have, so the environment does not choose its code"
+    )]
+    Privileged,
+    #[error(
+        "it is no absolute path, so it would be a file of whatever folder the program is started in, or of the search path"
+    )]
+    Relative,
     #[error("it cannot be loaded: {0}")]
     Load(String),
     #[error("it exports no `InitializeInjectionNvtx2`, so it is no NVTX tool: {0}")]
@@ -90,7 +99,7 @@ fn attach() {
     drop(attaching);
     if let (Some(path), Some(failure)) = (path, failed) {
         tracing::warn!(
-            "no tool gets NVTX ranges: {VARIABLE} is `{}`; {failure}. Unset it, or set it to the tool's injection library",
+            "no tool gets NVTX ranges: {VARIABLE} is `{}`; {failure}. Unset it, or set it to the path of the tool's injection library",
             path.display()
         );
     }
@@ -98,6 +107,12 @@ fn attach() {
 
 fn load(path: &OsString) -> Result<Tool, Failure> {
     let path = Path::new(path);
+    if is_privileged() {
+        return Err(Failure::Privileged);
+    }
+    if !path.is_absolute() {
+        return Err(Failure::Relative);
+    }
     if !CUPTI_ALLOWED.load(Ordering::Acquire) && is_cupti(path) {
         return Err(Failure::Cupti);
     }
@@ -119,6 +134,24 @@ fn load(path: &OsString) -> Result<Tool, Failure> {
     // SAFETY: it gets a text.
     let domain = create.map_or(0, |create| unsafe { create(DOMAIN.as_ptr()) }.expose_provenance());
     Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
+}
+
+/// Whether the program has rights that the user who started it does not have, as a set-user-id file does.
+#[cfg(target_os = "linux")]
+fn is_privileged() -> bool {
+    // SAFETY: it reads a number that the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_privileged() -> bool {
+    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+}
+
+#[cfg(not(unix))]
+fn is_privileged() -> bool {
+    false
 }
 
 /// Whether a library is libcupti, by its name or that of what it links to.

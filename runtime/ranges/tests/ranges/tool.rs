@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::alone::only_alone;
+use crate::alone::{command, only_alone, this_test};
 use warpsmith_ranges::{mark, nvtx, range};
 
 /// The tool's library, compiled once; in a process of a test, the one that it was started with.
@@ -117,6 +117,90 @@ fn missing_tools_are_one_warning() {
     assert!(text.contains("/nowhere/libtool.so") && text.contains("cannot be loaded"), "{text}");
 }
 
+/// A path that is not absolute is a file of the folder in which the program was started.
+#[test]
+fn relative_paths_are_one_warning() {
+    const CHILD: &str = "WARPSMITH_TEST_RELATIVE";
+    if std::env::var_os(CHILD).is_some() {
+        let text = warnings_with_ranges();
+        assert!(text.contains("it is no absolute path"), "{text}");
+        return assert_eq!(written(), [""; 0]);
+    }
+    let library = library();
+    for path in ["libtool.so", "./libtool.so", "../ranges/libtool.so"] {
+        let mut program = command(this_test!());
+        program.current_dir(library.parent().unwrap()).env("LD_LIBRARY_PATH", ".").env(CHILD, "1");
+        program.env("NVTX_INJECTION64_PATH", path).env("TOOL_LOG", log_of("relative"));
+        let output = program.output().unwrap();
+        assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// A copy of this program that has other rights than the user who starts it: those of another user, or of another of the
+/// user's groups. It is removed in the end.
+#[cfg(target_os = "linux")]
+struct Privileged(PathBuf);
+
+#[cfg(target_os = "linux")]
+impl Privileged {
+    fn new() -> Self {
+        use std::os::unix::fs::{PermissionsExt, chown};
+
+        let copy = Self(folder().join(format!("privileged-{}", std::process::id())));
+        std::fs::create_dir_all(folder()).unwrap();
+        // Not by this process, whose other threads start programs that would keep the file open for writing.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy.0).status();
+        assert!(copied.unwrap().success());
+        let mut groups = [0; 64];
+        // SAFETY: the array has this length; the other calls have no preconditions.
+        let (count, group, is_root) =
+            unsafe { (libc::getgroups(64, groups.as_mut_ptr()), libc::getegid(), libc::geteuid() == 0) };
+        let other = groups[..count as usize].iter().find(|other| **other != group);
+        let mode = if is_root {
+            chown(&copy.0, Some(1000), None).unwrap();
+            0o4755
+        } else {
+            chown(&copy.0, None, Some(*other.expect("a second group of this user, or root"))).unwrap();
+            0o2755
+        };
+        std::fs::set_permissions(&copy.0, std::fs::Permissions::from_mode(mode)).unwrap();
+        copy
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Privileged {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn programs_with_more_rights_load_no_tool() {
+    const CHILD: &str = "WARPSMITH_TEST_PRIVILEGED";
+    if std::env::var_os(CHILD).is_some() {
+        // SAFETY: it reads a number that the kernel gave the process.
+        let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) != 0 };
+        assert!(
+            is_privileged,
+            "the system gives set-user-id programs no rights here (`nosuid`, `no_new_privs`)"
+        );
+        let text = warnings_with_ranges();
+        return assert!(text.contains("has rights that the user who started it does not have"), "{text}");
+    }
+    let (library, program) = (library(), Privileged::new());
+    let output = Command::new(&program.0)
+        .args(["--exact", this_test!(), "--nocapture"])
+        .env(CHILD, "1")
+        .env("NVTX_INJECTION64_PATH", library)
+        .env("TOOL_LOG", log_of("privileged"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
 #[test]
 fn warnings_that_become_marks_do_not_deadlock() {
     use tracing_subscriber::layer::SubscriberExt;
@@ -128,7 +212,10 @@ fn warnings_that_become_marks_do_not_deadlock() {
 
 #[test]
 fn libraries_without_the_symbol_are_one_warning() {
-    only_alone!("NVTX_INJECTION64_PATH" => Path::new("libm.so.6"));
+    // A library that is there: the one of C that this program uses.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.starts_with('/') && word.contains("/libc.so"));
+    only_alone!("NVTX_INJECTION64_PATH" => Path::new(libc.unwrap()));
     assert!(warnings_with_ranges().contains("exports no `InitializeInjectionNvtx2`"));
 }
 

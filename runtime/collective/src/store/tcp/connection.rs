@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, length};
+use super::protocol::{ALL_SET, CANCELED, MAGIC, Request, TURNED_AWAY, length};
 use crate::store::LONGEST_VALUE;
 use crate::store::token::{End, PROOF, Token, nonce};
 
@@ -75,6 +75,8 @@ pub enum Failure {
     Strange(&'static str),
     /// The other end does not know the token.
     WrongToken,
+    /// The server had no room for the connection, or no time. Another attempt may succeed.
+    TurnedAway,
 }
 
 impl From<io::Error> for Failure {
@@ -101,7 +103,10 @@ impl<W: Wire> Connection<W> {
         Request::Validate(MAGIC).write(&mut out);
         match token {
             Some(token) => connection.prove(token, out, deadline)?,
-            None => connection.ping(out, deadline)?,
+            None => connection.ping(out, deadline).map_err(|failure| match failure {
+                Failure::Wire(error) => ended(error, Failure::TurnedAway),
+                other => other,
+            })?,
         }
         Ok(connection)
     }
@@ -109,21 +114,26 @@ impl<W: Wire> Connection<W> {
     fn prove(&mut self, token: &Token, mut out: Vec<u8>, deadline: Instant) -> Reply<()> {
         let ours = nonce().map_err(|error| Failure::Wire(io::Error::other(error)))?;
         Request::Nonce(&ours).write(&mut out);
-        self.wire.send(&out, deadline)?;
-        let refused = |failure| match failure {
-            Failure::Wire(error) if is_end(&error) => Failure::WrongToken,
-            other => other,
-        };
-        let (theirs, proof) = (self.array::<PROOF>(deadline), self.array::<PROOF>(deadline));
-        let (theirs, proof) = (theirs.map_err(refused)?, proof.map_err(refused)?);
+        self.wire.send(&out, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
+        let mut theirs = [0; PROOF];
+        let (first, rest) = theirs.split_at_mut(1);
+        self.wire.receive(first, deadline).map_err(|error| ended(error, Failure::WrongToken))?;
+        let why = if first == [TURNED_AWAY] { Failure::TurnedAway } else { Failure::WrongToken };
+        self.wire.receive(rest, deadline).map_err(|error| ended(error, why))?;
+        let mut proof = [0; PROOF];
+        self.wire.receive(&mut proof, deadline).map_err(|error| ended(error, Failure::WrongToken))?;
         if !token.accepts(&proof, End::Server, &ours, &theirs) {
             return Err(Failure::WrongToken);
         }
         out.clear();
         Request::Proof(&token.proof(End::Client, &ours, &theirs)).write(&mut out);
-        self.wire.send(&out, deadline)?;
-        match self.array(deadline).map_err(refused)? {
+        // The server knows the token, so it accepts this unless it has no room or no time.
+        self.wire.send(&out, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
+        let mut answer = [0];
+        self.wire.receive(&mut answer, deadline).map_err(|error| ended(error, Failure::TurnedAway))?;
+        match answer {
             [0] => Ok(()),
+            [TURNED_AWAY] => Err(Failure::TurnedAway),
             _ => Err(Failure::Strange("an answer to a proof that is none")),
         }
     }
@@ -250,6 +260,11 @@ impl<W: Wire> Connection<W> {
             _ => Err(Failure::Strange("an answer to a will that is none")),
         }
     }
+}
+
+/// Why the other end has ended the connection, if that is the error.
+fn ended(error: io::Error, why: Failure) -> Failure {
+    if is_end(&error) { why } else { Failure::Wire(error) }
 }
 
 /// Whether the other end ended the connection.

@@ -111,6 +111,11 @@ impl Hub {
         self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Open))
     }
 
+    /// Whether a client has asked for the server's proof, and not given its own yet.
+    pub fn is_challenged(&self, client: Client) -> bool {
+        self.clients.get(&client).is_some_and(|state| matches!(state.stage, Stage::Challenged(..)))
+    }
+
     /// The most bytes of a client that are kept until its request is whole.
     pub fn longest_request(&self, client: Client) -> usize {
         if self.is_open(client) { LONGEST_REQUEST } else { LONGEST_GREETING }

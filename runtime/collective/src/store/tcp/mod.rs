@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use self::connection::{Connection, Failure, is_end, left};
+pub(crate) use self::connection::is_end;
+use self::connection::{Connection, Failure, left};
 use self::protocol::{KEY_PREFIX, MOST_KEYS};
 pub use self::server::{ServerOptions, StoreServer};
 use super::values::number;
@@ -89,7 +90,20 @@ impl TcpStore {
         &self.address
     }
 
+    /// A new connection. Tries until the deadline while the server has no room for it.
     fn open(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
+        let mut pause = PAUSES[0];
+        loop {
+            match self.attempt(deadline) {
+                Err(Failure::TurnedAway) if Instant::now() + pause < deadline => {}
+                opened => return opened,
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSES[1]);
+        }
+    }
+
+    fn attempt(&self, deadline: Instant) -> Result<Connection<TcpStream>, Failure> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for (index, target) in self.targets.iter().enumerate() {
             // The others have a turn as well.
@@ -133,6 +147,7 @@ impl TcpStore {
         match failure {
             Failure::NotSet => Error::StoreTimeout { key: keys.join("`, `") },
             Failure::WrongToken => Error::WrongToken { address },
+            Failure::TurnedAway => Error::StoreClosed { address, operation },
             Failure::Strange(what) => Error::NotAStore { address, what },
             Failure::Wire(error) if is_end(&error) => Error::StoreClosed { address, operation },
             Failure::Wire(source) => Error::StoreSilent { address, operation, source },

@@ -34,6 +34,9 @@ pub const LONGEST_REQUEST: usize = 4 << 20;
 pub const ALL_SET: u8 = 0;
 /// The answer to the cancellation of a wait.
 pub const CANCELED: u8 = 1;
+/// The last byte on a connection that a server ends for lack of room or time, before the client could prove the token:
+/// the client may try again.
+pub const TURNED_AWAY: u8 = 0xff;
 
 mod code {
     pub const VALIDATE: u8 = 0;

@@ -2,9 +2,9 @@
 //!
 //! Guarantees: it listens on the addresses that it is given, never on all of the machine; a connection that sends what
 //! it should not, stays in the middle of a request or does not read is closed, and the others go on; nothing waits for
-//! a connection.
+//! a connection; strangers, who have not proven the token, keep neither clients out nor the process from opening files.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -14,12 +14,19 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Waker};
 
 use super::hub::{Client, Hub};
+use super::protocol::TURNED_AWAY;
 use crate::error::{Error, Result};
-use crate::keepalive;
 use crate::store::Token;
+use crate::{keepalive, machine};
 
-/// How long a client may take for its greeting, for the rest of a request, and to read replies.
+/// How long a client may take for its greeting.
+const GREETING: Duration = Duration::from_secs(2);
+/// How long a client may take for the rest of a request, and to read replies.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The connections that may be in their greeting at once.
+const MOST_STRANGERS: usize = 128;
+/// The connections that are accepted before the others have their turn.
+const ACCEPTED: usize = 64;
 /// How long it does not accept after the system had no socket for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes that are read at once, and from one connection before the others have their turn.
@@ -36,7 +43,8 @@ const STOP: mio::Token = mio::Token(0);
 pub struct ServerOptions {
     /// Serves only clients with this token; without one, every client that can reach it, as PyTorch's servers do.
     pub token: Option<Token>,
-    /// Closes further connections.
+    /// Closes further connections. Three quarters of the file descriptors that the process may have (`ulimit -n`) are
+    /// the limit in any case.
     pub most_connections: usize,
 }
 
@@ -85,13 +93,16 @@ impl StoreServer {
         let none = || io::Error::from(io::ErrorKind::AddrNotAvailable);
         let address = listeners.first().ok_or_else(none).and_then(TcpListener::local_addr).map_err(failed)?;
         let stop = Waker::new(poll.registry(), STOP).map_err(failed)?;
+        let quarter = machine::most_descriptors() / 4;
         let serving = Serving {
             poll,
             next: STOP.0 + 1 + listeners.len(),
             listeners,
             hub: Hub::new(options.token),
-            most_connections: options.most_connections,
+            most_connections: options.most_connections.min(quarter.saturating_mul(3)),
+            most_strangers: MOST_STRANGERS.min(quarter).max(1),
             connections: HashMap::new(),
+            strangers: VecDeque::new(),
             again: Vec::new(),
             accept_at: None,
             unfinished: 0,
@@ -123,7 +134,10 @@ struct Serving {
     listeners: Vec<TcpListener>,
     hub: Hub,
     most_connections: usize,
+    most_strangers: usize,
     connections: HashMap<Client, Connection>,
+    /// The clients that may not use the store yet, the first that came first.
+    strangers: VecDeque<Client>,
     next: Client,
     /// Connections with more to read than fit into their turn.
     again: Vec<Client>,
@@ -138,6 +152,8 @@ struct Connection {
     unfinished: Vec<u8>,
     /// How many unfinished bytes there must be before they are looked at.
     needed: usize,
+    /// Whether it may not use the store yet.
+    is_stranger: bool,
     /// Since when it owes a greeting or the rest of a request.
     owes: Option<Instant>,
     /// Since when it has not read.
@@ -180,8 +196,8 @@ impl Serving {
         if !self.again.is_empty() {
             return Some(Duration::ZERO);
         }
-        let oldest = self.connections.values().filter_map(Connection::since).min();
-        let ends = oldest.map(|since| since + PATIENCE).into_iter().chain(self.accept_at).min();
+        let first = self.connections.values().filter_map(Connection::end).min();
+        let ends = first.into_iter().chain(self.accept_at).min();
         // A millisecond more, so that it has passed by then.
         ends.map(|end| end.saturating_duration_since(Instant::now()) + Duration::from_millis(1))
     }
@@ -194,12 +210,13 @@ impl Serving {
     }
 
     fn accept_from(&mut self, listener: usize) {
-        loop {
+        for _ in 0..ACCEPTED {
             let mut stream = match self.listeners[listener].accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ if self.turn_one_away() => continue,
                     _ => {
                         tracing::warn!("the server of the store has no socket for a connection: {error}");
                         self.accept_at = Some(Instant::now() + PAUSE);
@@ -207,8 +224,10 @@ impl Serving {
                     }
                 },
             };
-            if self.connections.len() >= self.most_connections {
+            let is_full = self.connections.len() >= self.most_connections;
+            if (is_full || self.strangers.len() >= self.most_strangers) && !self.turn_one_away() {
                 tracing::warn!("the server of the store has {} connections already", self.most_connections);
+                say_turned_away(&mut stream);
                 continue;
             }
             let client = self.next;
@@ -216,15 +235,38 @@ impl Serving {
             if self.poll.registry().register(&mut stream, mio::Token(client), interest).is_err() {
                 continue;
             }
-            // Without it replies come later, but they come.
-            let _ = stream.set_nodelay(true);
-            keepalive::watch(&stream);
             self.next += 1;
             self.hub.enter(client);
-            let unfinished = Vec::new();
-            let owes = Some(Instant::now());
-            self.connections.insert(client, Connection { stream, unfinished, needed: 1, owes, stalls: None });
+            self.strangers.push_back(client);
+            let (unfinished, owes) = (Vec::new(), Some(Instant::now()));
+            let connection =
+                Connection { stream, unfinished, needed: 1, is_stranger: true, owes, stalls: None };
+            self.connections.insert(client, connection);
+            // A client greets at once. It is heard before others come, who could take its place.
+            self.read(client);
+            self.write(client);
         }
+        // There may be more.
+        self.accept_at = self.accept_at.or(Some(Instant::now()));
+    }
+
+    /// Ends the connection of a stranger, so that there is room for another: of the one that came first of those that
+    /// have said the least. Whether there was one.
+    fn turn_one_away(&mut self) -> bool {
+        let is_silent = |client: &Client| !self.hub.is_challenged(*client);
+        let place = self.strangers.iter().position(is_silent).unwrap_or(0);
+        let Some(client) = self.strangers.get(place).copied() else { return false };
+        self.turn_away(client, "others need its place");
+        true
+    }
+
+    /// Ends the connection of a client, which may try again if it has not proven the token yet.
+    fn turn_away(&mut self, client: Client, why: &str) {
+        let Some(mut connection) = self.connections.remove(&client) else { return };
+        if connection.is_stranger {
+            say_turned_away(&mut connection.stream);
+        }
+        self.close(client, connection, why);
     }
 
     fn read(&mut self, client: Client) {
@@ -239,6 +281,13 @@ impl Serving {
             }
             Turn::Over => {}
             Turn::More => self.again.push(client),
+        }
+        if connection.is_stranger && self.hub.is_open(client) {
+            connection.is_stranger = false;
+            self.strangers.retain(|stranger| *stranger != client);
+            // Without it replies come later, but they come.
+            let _ = connection.stream.set_nodelay(true);
+            keepalive::watch(&connection.stream);
         }
         self.connections.insert(client, connection);
     }
@@ -275,14 +324,10 @@ impl Serving {
     /// Closes what owes something for too long.
     fn expire(&mut self) {
         let now = Instant::now();
-        let late = |connection: &Connection| connection.since().is_some_and(|since| since + PATIENCE <= now);
+        let late = |connection: &Connection| connection.end().is_some_and(|end| end <= now);
         let late: Vec<Client> =
             self.connections.iter().filter(|(_, one)| late(one)).map(|(client, _)| *client).collect();
-        for client in late {
-            if let Some(connection) = self.connections.remove(&client) {
-                self.close(client, connection, "it is too slow");
-            }
-        }
+        late.into_iter().for_each(|client| self.turn_away(client, "it is too slow"));
     }
 
     fn close(&mut self, client: Client, mut connection: Connection, why: &str) {
@@ -290,9 +335,17 @@ impl Serving {
         self.unfinished -= connection.unfinished.len();
         // It is closed in any case when it is dropped.
         let _ = self.poll.registry().deregister(&mut connection.stream);
+        if connection.is_stranger {
+            self.strangers.retain(|stranger| *stranger != client);
+        }
         drop(connection);
         self.hub.leave(client);
     }
+}
+
+/// Tells a client that it may try again. One that cannot be told sees that the connection ends.
+fn say_turned_away(stream: &mut TcpStream) {
+    let _ = stream.write(&[TURNED_AWAY]);
 }
 
 /// How a connection's turn ended.
@@ -306,9 +359,10 @@ enum Turn {
 }
 
 impl Connection {
-    /// Since when the client owes something.
-    fn since(&self) -> Option<Instant> {
-        self.owes.into_iter().chain(self.stalls).min()
+    /// When it is closed, unless the client does what it owes.
+    fn end(&self) -> Option<Instant> {
+        let patience = if self.is_stranger { GREETING } else { PATIENCE };
+        self.owes.into_iter().chain(self.stalls).min().map(|since| since + patience)
     }
 
     /// Reads, and does what the client asks for.
