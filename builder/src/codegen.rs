@@ -55,6 +55,13 @@ const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-thresho
 /// core's small sort meets once its merge is unrolled: llvm/llvm-project#204278.
 const MISCOMPILING: &str = "-opt-disable=slsr";
 
+/// libdevice asks whether `sqrt` of `f32` is rounded correctly. It asks for the architecture and for subnormals too, which LLVM
+/// answers: subnormals stay.
+const REFLECTION: &str = "-nvvm-reflect-add=__CUDA_PREC_SQRT=1";
+
+/// Casts between floats and integers of more bits become integer instructions: there is no library that has them.
+const WIDE_CASTS: &str = "-expand-fp-convert-bits=64";
+
 /// The input that all parts and architectures share.
 pub struct Job<'a> {
     /// The LLVM tools.
@@ -89,7 +96,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         link::write_public(&public, kernels.iter().copied(), &linked.visible, reporters)?;
         let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
         let mut command = Command::new(llvm.tool("opt"));
-        command.args(&cpu).args(UNROLLING);
+        command.args(&cpu).args(UNROLLING).arg(REFLECTION);
         match reporters {
             Reporters::Private => command
                 .args(["-strip-debug", &format!("-passes=internalize,globaldce,{INLINED},default<O3>")]),
@@ -113,7 +120,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
-    command.args(&cpu).args(["-O3", MISCOMPILING, "-o"]).arg(&ptx);
+    command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
     tools::run(command.arg(&optimised), &input)?;
     let text = narrow::store_whole_registers(&link::read(&ptx)?);

@@ -2,7 +2,7 @@
 //!
 //! The inner cargo gets an environment of its own: what the outer build passes to its build scripts and
 //! compilers (flags, wrappers, target folders, toolchain choices) does not reach it. Flags go to every crate
-//! of the graph, `core` included; the profile is fixed here, whatever the manifest says.
+//! of the graph, `core` included; the profile is fixed here, whatever the manifest says of it or of single packages.
 
 use std::collections::HashSet;
 use std::env;
@@ -18,6 +18,18 @@ use crate::toolchain::DeviceToolchain;
 
 /// The target that the inner cargo builds for.
 const TARGET: &str = "nvptx64-nvidia-cuda";
+
+/// The settings of a profile that a manifest may have for single packages (`[profile.release.package.…]`), which cargo has
+/// no way to leave out. They are flags here: rustc takes the last one, and cargo writes those of profiles first.
+const PROFILE: [&str; 7] = [
+    "-Copt-level=3",
+    "-Cdebuginfo=line-tables-only",
+    "-Csplit-debuginfo=off",
+    "-Cdebug-assertions=off",
+    "-Coverflow-checks=off",
+    "-Ccodegen-units=1",
+    "-Cstrip=none",
+];
 
 /// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
 const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
@@ -178,6 +190,7 @@ fn rustflags(request: &Request<'_>) -> Vec<String> {
             .into();
     let switch = if request.jump_threading { "+" } else { "-" };
     flags.push(format!("-Zmir-enable-passes={switch}JumpThreading"));
+    flags.extend(PROFILE.map(str::to_owned));
     flags
 }
 
@@ -195,20 +208,12 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
         // Empty: also none that a configuration file names.
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "");
-    let profile = [
-        ("OPT_LEVEL", "3"),
-        ("DEBUG", "line-tables-only"),
-        ("DEBUG_ASSERTIONS", "false"),
-        ("OVERFLOW_CHECKS", "false"),
-        ("PANIC", "abort"),
-        ("LTO", "off"),
-        ("CODEGEN_UNITS", "1"),
-        ("INCREMENTAL", "false"),
-        ("STRIP", "none"),
-    ];
-    for (name, value) in profile {
-        command.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
-    }
+    // These are of the whole build. The level is seen by build scripts, and panics decide which crates there are.
+    command
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off");
     command
 }
 

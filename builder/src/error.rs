@@ -130,7 +130,8 @@ pub enum Error {
 
     /// libdevice is needed and missing.
     #[error(
-        "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}"
+        "kernel `{kernel}` calls `{function}`{}, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}",
+        if function.starts_with("__nv_fmod") { " (for `%` of floats)" } else { "" }
     )]
     NoLibdevice {
         /// A kernel that reaches the function.

@@ -12,6 +12,8 @@
 //! | `strings` | byte strings get a trailing NUL |
 //! | `panics` | core's panic entry points call gpu-std's reporters |
 //! | `floats` | `half`'s conversions become native |
+//! | `remainder` | `%` of floats calls libdevice's `fmod` |
+//! | `wide_casts` | casts of floats to 128-bit integers saturate by comparisons |
 //! | `attributes` | the architecture is left to `opt` and `llc` |
 //!
 //! It depends on the text form of the LLVM version and on core's internals, so only tested versions are
@@ -24,11 +26,13 @@ mod floats;
 mod kernels;
 mod mangled;
 mod panics;
+mod remainder;
 mod shared;
 mod strings;
 pub(crate) mod text;
+mod wide_casts;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use kernels::Abi;
@@ -106,8 +110,8 @@ struct Headers<'a> {
     visible: Vec<&'a str>,
     /// Byte strings, as LLVM writes them.
     strings: HashMap<&'a str, &'a str>,
-    /// Reporters that the module defines or declares.
-    reporters: HashSet<&'a str>,
+    /// Functions that the module defines or declares.
+    functions: HashSet<&'a str>,
     /// The records of kernels.
     records: kernels::Records<'a>,
 }
@@ -121,6 +125,7 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
         ir: String::with_capacity(ir.len() + ir.len() / 16),
         constants: panics::constants(),
         messages: 0,
+        functions: BTreeMap::new(),
     };
     let mut kernels = Vec::new();
     let mut templates: HashMap<&str, &str> = HashMap::new();
@@ -154,11 +159,12 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
             _ => out.line(line),
         }
     }
-    let Output { mut ir, constants, .. } = out;
+    let Output { mut ir, constants, functions, .. } = out;
     ir.push_str(&constants);
-    for (name, declaration) in panics::REPORTERS {
-        if !headers.reporters.contains(name) {
-            ir.push_str(declaration);
+    let functions = functions.iter().map(|(name, text)| (&**name, &**text));
+    for (name, text) in panics::REPORTERS.into_iter().chain(functions) {
+        if !headers.functions.contains(name) {
+            ir.push_str(text);
             ir.push('\n');
         }
     }
@@ -179,13 +185,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
                     headers.strings.insert(string.name, string.text);
                 }
             }
-            Some(b'd') => {
-                if let Some((name, _)) = text::function(line)
-                    && panics::REPORTERS.iter().any(|(reporter, _)| *reporter == name)
-                {
-                    headers.reporters.insert(name);
-                }
-            }
+            Some(b'd') => headers.functions.extend(text::function(line).map(|(name, _)| name)),
             _ => {}
         }
     }
@@ -208,6 +208,8 @@ struct Output {
     ir: String,
     constants: String,
     messages: usize,
+    /// Functions that instructions became calls of, by symbol.
+    functions: BTreeMap<String, String>,
 }
 
 impl Output {
@@ -249,11 +251,13 @@ impl Output {
         let mut rewritten = None;
         if text::is_call(instruction) {
             rewritten = calls::mark_convergent(line, instruction);
-            if rewritten.is_none() {
-                rewritten = self.panic_call(line, instruction, headers, templates);
-            }
+            rewritten = rewritten
+                .or_else(|| wide_casts::call(line, &mut self.functions))
+                .or_else(|| self.panic_call(line, instruction, headers, templates));
         } else if let Some(fenced) = atomics::fence(line, instruction) {
             rewritten = Some(fenced);
+        } else if let Some(call) = remainder::call(line, instruction, &mut self.functions) {
+            rewritten = Some(call);
         } else if !templates.is_empty()
             && let Some(rest) = instruction.strip_prefix("extractvalue { ptr, ptr } ")
             && let Some((source, index)) = rest.split_once(", ")

@@ -6,14 +6,16 @@ use std::process::Command;
 use crate::common::{build, folders, image_types, ptx, scratch_crate};
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 
-const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
+/// The panic handler of a crate without gpu-std.
+pub const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
 
 /// Builds a crate with `source` for one architecture.
-fn build_source(test: &str, source: &str) -> Result<warpsmith_builder::BuiltImage, Error> {
+pub fn build_source(test: &str, source: &str) -> Result<warpsmith_builder::BuiltImage, Error> {
     let folder = scratch_crate(test, &format!("{HANDLER}{source}"));
     build(test, &PtxBuilder::new(folder).archs([Arch::SM_80]))
 }
 
+/// The error of such a build.
 fn error_of(test: &str, source: &str) -> String {
     build_source(test, source).expect_err("the build should fail").to_string()
 }

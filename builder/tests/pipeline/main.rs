@@ -9,5 +9,7 @@ mod device_runtime;
 mod hostile_environment;
 mod no_toolchain;
 mod panic_calls;
+mod profiles;
 mod ptx_facts;
+mod values;
 mod wgmma;
