@@ -23,6 +23,30 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     }
 }
 
+/// Has the system kill a process when this one ends, however that is.
+#[cfg(target_os = "linux")]
+pub fn end_with_this_process(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+
+    let parent = std::process::id();
+    let ask = move || {
+        // SAFETY: these calls touch no memory.
+        let (asked, parent_now) =
+            unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
+        match asked {
+            0 if u32::try_from(parent_now) == Ok(parent) => Ok(()),
+            // It ended before it was asked.
+            0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between `fork` and `exec` the closure makes system calls only, and allocates nothing.
+    unsafe { command.pre_exec(ask) };
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn end_with_this_process(_: &mut Command) {}
+
 /// The exit code of a program, as a shell has it: 128 and the signal for one that a signal ended.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + signals::of(status));
@@ -92,6 +116,8 @@ mod signals {
 
         /// The signal that asks a program to end.
         pub const END: i32 = SIGTERM;
+        /// The signal that ends any program.
+        pub const KILL: i32 = SIGKILL;
     }
 
     /// Sends a signal to a program that has not been waited for.
@@ -129,6 +155,7 @@ mod signals {
 
     impl Signals {
         pub const END: i32 = 0;
+        pub const KILL: i32 = 0;
 
         pub fn catch() -> io::Result<Self> {
             Ok(Self)

@@ -1,8 +1,11 @@
 //! `warpsmith launch`: starts a program several times on this host, each with a rank of its own.
 //!
-//! Guarantees: the processes end with this command, also when it is killed (on Linux); when one fails, the others are
-//! ended, and it is named; the store in which they meet listens on the loopback interface alone, and wants the token of
-//! the run.
+//! Guarantees: the processes end with this command, and on Linux so does all that they have started, also when the command
+//! is killed; when one fails, the others are ended, and it is named; the store in which they meet listens on the loopback
+//! interface alone, and wants the token of the run.
+//!
+//! On Linux the command is two processes: the one that the user started, and a child of it that starts the ranks. If either
+//! is killed, the other ends all that is left.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -16,9 +19,14 @@ use warpsmith::collective::store::{ServerOptions, StoreServer, Token};
 
 use crate::args::{LaunchArgs, When};
 use crate::child::{self, Signals};
+use crate::descendants;
 
 /// How long processes have to end when they are asked to, before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// A second signal within this time is the first one, which came to both processes of the command.
+const TWICE: Duration = Duration::from_millis(500);
+/// The variable that says to the second process of the command which is the first.
+const FIRST: &str = "WARPSMITH_LAUNCH_PROCESS";
 /// How long the rest of the output may take once the processes have ended: others may hold it.
 const REST: Duration = Duration::from_millis(500);
 /// What is shown of a line at once, in bytes.
@@ -26,6 +34,27 @@ const LONGEST_LINE: u64 = 64 << 10;
 
 /// Runs the program as often as was asked for.
 pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::Failed(error.to_string());
+    descendants::adopt().map_err(failed)?;
+    let first = std::env::var(FIRST).ok().and_then(|first| first.parse().ok());
+    if cfg!(not(target_os = "linux")) || first.is_some() {
+        return supervised(args, first);
+    }
+    let mut second = Command::new("/proc/self/exe");
+    second.args(std::env::args_os().skip(1)).env(FIRST, std::process::id().to_string());
+    let status = child::run(&mut second).map_err(failed)?;
+    // There are some only if the second process was killed.
+    descendants::end();
+    if let Some(signal) = child::name_of(status) {
+        complain(&format!(
+            "warpsmith: the process that started the ranks was ended by {signal}; so were all ranks"
+        ));
+    }
+    if status.success() { Ok(()) } else { Err(Failure::Program(child::code(status))) }
+}
+
+/// Runs the ranks as children of this process, which ends them if its parent is not `first` any more.
+fn supervised(args: &LaunchArgs, first: Option<u32>) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::Failed(error.to_string());
     let token = Token::generate().map_err(|error| failed(&error))?;
     let address = "127.0.0.1:0".parse().expect("an address");
@@ -38,7 +67,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
         When::Auto => io::stdout().is_terminal() && args.processes > 1,
     };
     let (ended, ends) = mpsc::channel();
-    let mut ranks = Ranks(Vec::new());
+    let mut ranks = Ranks { all: Vec::new(), first };
     for rank in 0..args.processes {
         let mut command = command(args, rank, &server, &token);
         if is_prefixed {
@@ -50,7 +79,7 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
         })?;
         pump(child.stdout.take(), rank, io::stdout, &ended);
         pump(child.stderr.take(), rank, io::stderr, &ended);
-        ranks.0.push(Rank { rank, child, status: None });
+        ranks.all.push(Rank { rank, child, status: None });
     }
     drop(ended);
     let failure = ranks.supervise(&signals).map_err(|error| failed(&error))?;
@@ -82,7 +111,8 @@ fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) ->
         .env("WARPSMITH_STORE_SERVER", "launcher")
         .env("WARPSMITH_RUN_ID", run)
         .env("WARPSMITH_RESTART_COUNT", "0")
-        .env("WARPSMITH_TOKEN", token.secret());
+        .env("WARPSMITH_TOKEN", token.secret())
+        .env_remove(FIRST);
     // All processes are on this host, and whoever could reach NCCL's own sockets could join them.
     if cfg!(target_os = "linux") && std::env::var_os("NCCL_SOCKET_IFNAME").is_none() {
         command.env("NCCL_SOCKET_IFNAME", "lo");
@@ -90,33 +120,9 @@ fn command(args: &LaunchArgs, rank: u32, server: &StoreServer, token: &Token) ->
     if rank > 0 {
         command.stdin(Stdio::null());
     }
-    end_with_this_process(&mut command);
+    child::end_with_this_process(&mut command);
     command
 }
-
-/// Has the system kill a process when this one ends, however that is.
-#[cfg(target_os = "linux")]
-fn end_with_this_process(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-
-    let parent = std::process::id();
-    let ask = move || {
-        // SAFETY: these calls touch no memory.
-        let (asked, parent_now) =
-            unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL), libc::getppid()) };
-        match asked {
-            0 if u32::try_from(parent_now) == Ok(parent) => Ok(()),
-            // It ended before it was asked.
-            0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
-            _ => Err(io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: between `fork` and `exec` the closure makes system calls only, and allocates nothing.
-    unsafe { command.pre_exec(ask) };
-}
-
-#[cfg(not(target_os = "linux"))]
-fn end_with_this_process(_: &mut Command) {}
 
 /// Shows output line by line, each after the number of its rank, until it ends.
 fn pump<R, W>(from: Option<R>, rank: u32, to: fn() -> W, ended: &Sender<()>)
@@ -156,15 +162,20 @@ struct Rank {
     status: Option<ExitStatus>,
 }
 
-/// All processes of the run, which are killed at the latest when this is dropped.
-struct Ranks(Vec<Rank>);
+/// All processes of the run, which are killed at the latest when this is dropped, with all that they have started.
+struct Ranks {
+    all: Vec<Rank>,
+    /// The process that is to be the parent of this one.
+    first: Option<u32>,
+}
 
 impl Ranks {
-    /// Waits until all have ended; the first that failed.
+    /// Waits until all have ended, and what they have started; the first that failed.
     fn supervise(&mut self, signals: &Signals) -> io::Result<Option<(u32, u32, ExitStatus)>> {
         let mut failure = None;
         // When they are killed.
         let mut end: Option<Instant> = None;
+        let mut are_others_asked = false;
         loop {
             for rank in self.running() {
                 rank.status = rank.child.try_wait()?;
@@ -173,8 +184,16 @@ impl Ranks {
                     failure = Some((rank.rank, rank.child.id(), status));
                 }
             }
+            descendants::reap(|process| self.all.iter().any(|rank| rank.child.id() == process));
             if self.running().next().is_none() {
-                return Ok(failure);
+                if !descendants::are_left() {
+                    return Ok(failure);
+                }
+                if !are_others_asked {
+                    descendants::send(Signals::END);
+                    end = end.or(Some(Instant::now() + GRACE));
+                    are_others_asked = true;
+                }
             }
             if failure.is_some() && end.is_none() {
                 self.running().for_each(|rank| child::send(&rank.child, Signals::END));
@@ -185,21 +204,35 @@ impl Ranks {
                     self.running().for_each(|rank| child::send(&rank.child, signal));
                 }
                 if Signals::is_end(signal) {
-                    // The second does not wait.
-                    end = Some(end.map_or(Instant::now() + GRACE, |_| Instant::now()));
+                    let now = Instant::now();
+                    end = Some(match end {
+                        None => now + GRACE,
+                        Some(end) if now + GRACE < end + TWICE => end,
+                        // The second does not wait.
+                        Some(_) => now,
+                    });
                 }
             }
-            if end.is_some_and(|end| end <= Instant::now()) {
+            if self.is_orphan() || end.is_some_and(|end| end <= Instant::now()) {
                 for rank in self.running() {
                     rank.child.kill()?;
                 }
+                descendants::send(Signals::KILL);
             }
             std::thread::sleep(child::PAUSE);
         }
     }
 
+    /// Whether the first process of the command has ended.
+    fn is_orphan(&self) -> bool {
+        #[cfg(unix)]
+        return self.first.is_some_and(|first| std::os::unix::process::parent_id() != first);
+        #[cfg(not(unix))]
+        return false;
+    }
+
     fn running(&mut self) -> impl Iterator<Item = &mut Rank> {
-        self.0.iter_mut().filter(|rank| rank.status.is_none())
+        self.all.iter_mut().filter(|rank| rank.status.is_none())
     }
 }
 
@@ -210,5 +243,6 @@ impl Drop for Ranks {
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }
+        descendants::end();
     }
 }

@@ -10,6 +10,7 @@ mod args;
 mod check;
 mod child;
 mod counters;
+mod descendants;
 mod devices;
 mod doctor;
 mod image;

@@ -66,6 +66,8 @@ pub fn run_program(args: &ProfileArgs, variables: &[(&str, Option<OsString>)]) -
         // Standard output holds the document alone.
         command.stdout(io::stderr());
     }
+    // Without this command there is nothing that shows what it records.
+    child::end_with_this_process(&mut command);
     let status = child::run(&mut command).map_err(|error| {
         let name = program.to_string_lossy();
         Failure::Use(format!("cannot run `{name}`: {error}; give the path or the name of a program"))

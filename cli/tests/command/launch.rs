@@ -149,7 +149,7 @@ fn a_program_that_is_not_there_is_named() {
     }
 }
 
-/// A run whose ranks have said that they are there, and their processes: `echo $$`.
+/// A run whose ranks have said that they are there, and their processes: `echo $$ $!`.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<i32>) {
     let folder = folder();
     let mut command = command(&folder, &["launch", "-n", "3", "sh", "-c", script]);
@@ -160,7 +160,7 @@ fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<i3
     for _ in 0..3 {
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
-        processes.push(line.trim().parse().unwrap());
+        processes.extend(line.split_whitespace().map(|process| process.parse::<i32>().unwrap()));
     }
     std::fs::remove_dir_all(folder).unwrap();
     (child, lines, processes)
@@ -193,15 +193,101 @@ fn signals_are_passed_on() {
 }
 
 #[cfg(target_os = "linux")]
-#[test]
-fn no_process_outlives_a_killed_command() {
-    let (mut child, _, processes) = started("echo $$; while :; do sleep 0.05; done");
-    assert!(processes.iter().all(|process| is_alive(*process)));
-    child.kill().unwrap();
-    child.wait().unwrap();
+fn parent_of(process: i32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    parent.trim().parse().unwrap()
+}
+
+/// Waits until none of them is there.
+#[cfg(target_os = "linux")]
+#[track_caller]
+fn assert_all_end(processes: &[i32]) {
     let until = Instant::now() + Duration::from_secs(5);
     while processes.iter().any(|process| is_alive(*process)) {
-        assert!(Instant::now() < until, "{processes:?}");
+        let left: Vec<_> = processes.iter().filter(|process| is_alive(**process)).collect();
+        assert!(Instant::now() < until, "{left:?} of {processes:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Ways in which a rank starts processes that stay: in its process group, in a session of their own, as children of a
+/// process that has ended, and such that ignore SIGTERM. None has the output, so that it ends with the command.
+#[cfg(target_os = "linux")]
+const HELPERS: [&str; 4] = [
+    "sleep 600 >/dev/null 2>&1 & echo $$ $!",
+    "setsid sleep 600 >/dev/null 2>&1 & sleep 0.1; echo $$ $!",
+    "echo $$ $(sh -c 'sleep 600 >/dev/null 2>&1 & echo $!')",
+    "(trap '' TERM; exec sleep 600) >/dev/null 2>&1 & sleep 0.1; echo $$ $!",
+];
+
+#[cfg(target_os = "linux")]
+#[test]
+fn helpers_of_ranks_end_with_the_run() {
+    for helper in HELPERS {
+        // Each rank ends as it should, and one fails while another ignores SIGTERM.
+        let failing = format!(
+            "if [ $WARPSMITH_RANK = 1 ]; then sleep 0.3; exit 3; fi; trap '' TERM; {helper}; while :; do sleep 0.1; done"
+        );
+        let ending = format!("{helper}; exit 0");
+        for (script, ranks, code) in [(&ending, 2, 0), (&failing, 2, 3)] {
+            let began = Instant::now();
+            let run = launch(&["-n", &ranks.to_string()], script);
+            assert_eq!(run.code(), Some(code), "{script}: {}", run.stderr());
+            let text = run.stdout();
+            let processes: Vec<i32> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            assert!(processes.len() >= 2, "{script}: {text}");
+            let left: Vec<_> = processes.iter().filter(|process| is_alive(**process)).collect();
+            assert!(left.is_empty(), "{script}: {left:?} of {text}");
+            assert!(began.elapsed() < Duration::from_secs(20), "{script}: {:?}", began.elapsed());
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn helpers_of_ranks_end_after_a_signal() {
+    for helper in HELPERS {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            let (mut child, _, processes) = started(&format!("{helper}; exec sleep 600"));
+            assert_eq!(processes.len(), 6, "{helper}");
+            kill(child.id(), signal);
+            assert_eq!(child.wait().unwrap().code(), Some(128 + signal), "{helper}");
+            let left: Vec<_> = processes.iter().filter(|process| is_alive(**process)).collect();
+            assert!(left.is_empty(), "{helper}: {left:?} of {processes:?}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_process_outlives_a_killed_command() {
+    for helper in HELPERS {
+        let script = format!("trap '' TERM; {helper}; while :; do sleep 0.05; done");
+        let (mut child, _, processes) = started(&script);
+        assert!(processes.iter().all(|process| is_alive(*process)), "{helper}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_all_end(&processes);
+
+        // The same for the process of the command that starts the ranks.
+        let (mut child, _, processes) = started(&script);
+        kill(parent_of(processes[0]), libc::SIGKILL);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGKILL));
+        assert_all_end(&processes);
+    }
+}
+
+/// As a batch system does it that signals all processes of a job.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_to_all_processes_is_one_signal() {
+    let script = "trap 'sleep 1; echo saved; exit 0' TERM; echo $$; while :; do sleep 0.05; done";
+    let (mut child, lines, processes) = started(script);
+    for process in [child.id(), parent_of(processes[0])] {
+        kill(process, libc::SIGTERM);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(lines.lines().map(Result::unwrap).collect::<Vec<_>>(), ["saved"; 3]);
 }
