@@ -71,6 +71,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// An operation on a [`SymmetricBuffer`](crate::SymmetricBuffer) has failed, so another rank may still read or write its
+    /// elements.
+    #[error(
+        "an operation on this SymmetricBuffer of {bytes} bytes has failed, and other ranks may still read and write it; drop \
+         it, and make another with a communicator of the ranks that are left (`Communicator::shrink`) or a new one"
+    )]
+    Withdrawn {
+        /// Bytes of a rank's elements.
+        bytes: usize,
+    },
     /// An argument that cannot be; nothing was sent, and the communicator works on.
     #[error("{operation} on rank {rank}: {reason}")]
     Argument {

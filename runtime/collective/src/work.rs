@@ -60,6 +60,11 @@ impl WorkState {
         self.changed.notify_all();
     }
 
+    /// Whether the work has failed; `None` if it has not ended as far as is known. Does not look.
+    pub fn has_failed(&self) -> Option<bool> {
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Result::is_err)
+    }
+
     /// Waits for the result; `None` at the deadline.
     fn wait(&self, deadline: Option<Instant>) -> Option<Result<(), Box<CommunicatorError>>> {
         let mut pause = Duration::from_micros(20);

@@ -97,21 +97,24 @@ fn versions_of_toolkits() -> Vec<PathBuf> {
     toolkits.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Whether the program has rights that the user who started it does not have, as a set-uid file does.
+/// Whether the program has rights that the user who started it does not have, as a set-uid file does. Then the environment
+/// must not choose what code it loads, and what files it writes.
 #[cfg(target_os = "linux")]
-fn is_privileged() -> bool {
+pub fn is_privileged() -> bool {
     // SAFETY: it reads a number that the kernel gave the process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
+/// As on Linux.
 #[cfg(all(unix, not(target_os = "linux")))]
-fn is_privileged() -> bool {
+pub fn is_privileged() -> bool {
     // SAFETY: these calls only read the process's numbers, and cannot fail.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
+/// There are no such programs on this system.
 #[cfg(not(unix))]
-fn is_privileged() -> bool {
+pub fn is_privileged() -> bool {
     false
 }
 

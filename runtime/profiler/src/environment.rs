@@ -1,7 +1,8 @@
 //! `WARPSMITH_PROFILE=FILE` and `WARPSMITH_COUNTERS=FILE`: a program that was not changed is recorded, or its kernels are counted,
 //! from the moment at which it opens its first device to its end.
 //!
-//! This happens in every program of which the profiler is a part. `%p` in the name stands for the number of the process, for
+//! This happens in every program of which the profiler is a part, but for one with rights that the user who started it does not
+//! have (set-user-id): the environment must not choose which files it writes. `%p` in the name stands for the number of the process, for
 //! programs that start others. `WARPSMITH_COUNTERS_LAUNCHES` is the number of launches of each kernel to count, or `all`;
 //! `WARPSMITH_COUNTERS_KERNELS` has parts of the names of kernels to count, with `;` between them. A forked process is not
 //! recorded.
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
 
 use warpsmith_core::driver::Driver;
+use warpsmith_core::driver::library_paths::is_privileged;
 use warpsmith_core::seam::DRIVER_HOOKS;
 
 use crate::counters::{CounterOptions, Counters};
@@ -40,7 +42,7 @@ fn hook(driver: &Arc<dyn Driver>) {
 
 /// The file that a variable names.
 fn file(variable: &str) -> Option<PathBuf> {
-    let name = std::env::var_os(variable).filter(|name| !name.is_empty())?;
+    let name = std::env::var_os(variable).filter(|name| !name.is_empty() && !is_privileged())?;
     let Some(text) = name.to_str() else { return Some(name.into()) };
     Some(text.replace("%p", &std::process::id().to_string()).into())
 }

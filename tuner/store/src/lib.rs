@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::library_paths::is_privileged;
 use warpsmith_runtime::launch::policy::{LaunchPolicy, POLICIES};
 
 pub use self::lines::{DamagedLine, DamagedLines};
@@ -91,9 +92,10 @@ pub fn shared() -> &'static Opened {
     })
 }
 
-/// The directory of the user's store: see the [crate's documentation](crate).
+/// The directory of the user's store: see the [crate's documentation](crate). `None` in a program with rights that the user who
+/// started it does not have (set-user-id): the environment must not choose which files it writes.
 pub fn user_directory() -> Option<PathBuf> {
-    directory(|name| env::var_os(name))
+    directory(|name| if is_privileged() { None } else { env::var_os(name) })
 }
 
 /// CUDA devices of a program with this crate have the user's store. An emulated device has one in memory, because its

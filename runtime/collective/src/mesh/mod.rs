@@ -13,9 +13,10 @@ mod member;
 mod process;
 mod wire;
 
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
 use std::net::{IpAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use self::wire::{Unsent, Wire};
 use crate::failure::{CommunicatorError, Failure};
 use crate::fingerprint::Fingerprint;
 use crate::recorder::{FlightRecord, Progress};
+use crate::store::Token;
 
 /// How long a rank has to answer how far it has come.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -103,7 +105,7 @@ impl Mesh {
     /// Writes the flight record, the first time.
     pub fn dump(&self) {
         let Some(file) = self.dump_to.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        if let Err(error) = std::fs::write(&file, self.record().to_json()) {
+        if let Err(error) = replace(&file, &self.record().to_json()) {
             tracing::warn!("cannot write the flight record to {}: {error}", file.display());
         }
     }
@@ -320,4 +322,13 @@ fn read(mesh: &Weak<Mesh>, member: &Member, from: usize, socket: TcpStream) {
     if !is_expected && let Some(mesh) = mesh.upgrade() {
         mesh.lost(from, &ended);
     }
+}
+
+/// Writes a file, in place of one that is there. What a link of its name leads to stays as it is, since other users may have
+/// made that link in a folder of all, such as `/tmp`.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let random = Token::generate().map_err(io::Error::other)?;
+    let new = file.with_extension(format!("{}.new", &random.secret()[..16]));
+    let written = File::create_new(&new).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.and_then(|()| fs::rename(&new, file)).inspect_err(|_| drop(fs::remove_file(&new)))
 }

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::failure::Failure;
 use crate::fingerprint::Fingerprint;
 use crate::mesh::Mesh;
-use crate::symmetric::{Agreement, Common, PeerMemory};
+use crate::symmetric::{Agreement, Common, Failing, PeerMemory};
 use crate::work::{Progress, WorkState};
 
 /// Memory of the host that kernels read and write while they run.
@@ -180,7 +180,8 @@ impl Rank {
     }
 
     /// Memory of the program's that all ranks reach from now on.
-    pub fn adopt(&self, common: &Arc<Common>) {
+    pub fn adopt(self: &Arc<Self>, common: &Arc<Common>) {
+        common.belong_to(Arc::downgrade(self) as _);
         let mut symmetric = locked(&self.symmetric);
         symmetric.retain(|common| common.strong_count() > 0);
         symmetric.push(Arc::downgrade(common));
@@ -241,6 +242,9 @@ impl Rank {
                 }
                 queue.known.begin(*hash, &call.fingerprint, batch.timeout, batch.is_captured);
             }
+        }
+        for (common, _) in batch.calls.iter().filter_map(|call| self.direct(call)) {
+            common.reached_by(&batch.work, batch.is_captured);
         }
         if batch.is_captured {
             stream.keep_in_capture(|| Arc::new(Arc::clone(&self.graphs)));
@@ -409,7 +413,9 @@ impl Rank {
             queue.failure.get_or_insert_with(|| failure.clone());
             std::mem::take(&mut queue.outstanding)
         };
-        failed.into_iter().fold(None, |_, failed| Some(self.end_failed(failed, failure)))
+        let last = failed.into_iter().fold(None, |_, failed| Some(self.end_failed(failed, failure)));
+        locked(&self.symmetric).iter().filter_map(Weak::upgrade).for_each(|common| common.settle());
+        last
     }
 
     /// Ends an operation's work with the communicator's failure. Returns the event behind it.
@@ -434,6 +440,13 @@ impl Rank {
         while Instant::now() < deadline && matches!(last.query(), Ok(false)) {
             std::thread::sleep(Duration::from_micros(200));
         }
+    }
+}
+
+impl Failing for Rank {
+    fn has_failed(&self) -> bool {
+        // A kernel that fails says so before its stream goes on.
+        self.verdict().is_some() || locked(&self.queue).failure.is_some()
     }
 }
 

@@ -9,7 +9,7 @@ mod pool;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
@@ -19,7 +19,8 @@ pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
 use self::pool::Placed;
 pub(crate) use self::pool::Pool;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::work::WorkState;
 
 /// Bytes of a rank's signal pad, which lies before its elements.
 const PAD_BYTES: usize = SIGNALS * size_of::<u32>();
@@ -38,6 +39,9 @@ const SIGNALS: usize = 4096;
 ///
 /// `all_reduce`, `reduce` and `reduce_scatter` of one of these, or of a part of it, need no copy with the Peer backend. All ranks
 /// then pass the same part of the same buffer, or all pass other memory.
+///
+/// When such an operation fails, another rank may still read or write the elements. From then on each use of the buffer is
+/// [`Error::Withdrawn`]: drop it, and make another with a communicator of the ranks that are left.
 ///
 /// The memory is kept until the work that was enqueued with this value has run and no rank has the buffer any more. Dropping it is
 /// no collective call and waits for nothing, whatever has become of the other ranks.
@@ -63,6 +67,44 @@ pub(crate) struct Common {
     device: Device,
     /// Whether the program has dropped its buffer.
     is_dropped: AtomicBool,
+    /// The operations whose kernels on other ranks read and write the elements.
+    operations: Operations,
+}
+
+/// The operations that reach a rank's elements from other ranks.
+#[derive(Debug, Default)]
+struct Operations {
+    of: OnceLock<Weak<dyn Failing>>,
+    /// The newest that was called.
+    last: Mutex<Option<Arc<WorkState>>>,
+    /// Whether graphs have some.
+    are_captured: AtomicBool,
+    /// Whether one has failed.
+    have_failed: AtomicBool,
+}
+
+impl Operations {
+    /// Whether one has failed, or has ended so that it may have.
+    fn have_failed(&self) -> bool {
+        if self.have_failed.load(Ordering::Acquire) {
+            return true;
+        }
+        let has_any_failed =
+            || self.of.get().and_then(Weak::upgrade).is_some_and(|failing| failing.has_failed());
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match last.map(|last| last.has_failed()) {
+            Some(Some(true)) => true,
+            // It has not ended as far as the host knows.
+            Some(None) => has_any_failed(),
+            _ => self.are_captured.load(Ordering::Acquire) && has_any_failed(),
+        }
+    }
+}
+
+/// Who knows whether a communicator's operations have failed.
+pub(crate) trait Failing: fmt::Debug + Send + Sync {
+    /// Whether one has, of those that have ended.
+    fn has_failed(&self) -> bool;
 }
 
 /// What of the process's symmetric memory is there.
@@ -122,6 +164,38 @@ impl Common {
     pub fn peers(&self) -> DevicePtr {
         self.peers.as_device_ptr()
     }
+
+    /// Notes whose operations reach the elements.
+    pub fn belong_to(&self, failing: Weak<dyn Failing>) {
+        // A buffer has one communicator.
+        let _ = self.operations.of.set(failing);
+    }
+
+    /// Notes an operation whose kernels on other ranks reach the elements.
+    pub fn reached_by(&self, work: &Arc<WorkState>, is_captured: bool) {
+        match is_captured {
+            true => self.operations.are_captured.store(true, Ordering::Release),
+            false => {
+                let mut last = self.operations.last.lock().unwrap_or_else(PoisonError::into_inner);
+                *last = Some(Arc::clone(work));
+            }
+        }
+    }
+
+    /// After the communicator has failed: whether the elements may be used does not change any more.
+    pub fn settle(&self) {
+        if self.operations.have_failed() {
+            self.operations.have_failed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Fails once a kernel of another rank may use the elements at a time at which this rank's program would not expect it.
+    fn may_use(&self) -> Result<(), warpsmith_core::Error> {
+        match self.operations.have_failed() {
+            false => Ok(()),
+            true => Err(Error::Withdrawn { bytes: self.bytes }.into()),
+        }
+    }
 }
 
 impl<T: DeviceCopy> SymmetricBuffer<T> {
@@ -153,14 +227,18 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         let own = if len * size_of::<T>() == 0 { DevicePtr::NULL } else { elements(placed.own()) };
         let (bytes, number) = (len * size_of::<T>(), agreement.operation.sequence);
         let (device, is_dropped) = (stream.device().clone(), AtomicBool::new(false));
-        let common = Arc::new(Common { placed, peers, signals, bytes, number, device, is_dropped });
+        let operations = Operations::default();
+        let common =
+            Arc::new(Common { placed, peers, signals, bytes, number, device, is_dropped, operations });
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|common| common.strong_count() > 0);
         all.push(Arc::downgrade(&common));
         drop(all);
+        let known = Arc::clone(&common);
+        let may_use = move || known.may_use();
         // SAFETY: behind the pad there is room for the elements; the owner keeps it. Kernels of other ranks use it as the
-        // program's unsafe code has them, and operations as all ranks call them.
-        let buffer = unsafe { DeviceBuffer::from_raw(stream, own, len, Arc::clone(&common)) }?;
+        // program's unsafe code has them, and operations as all ranks call them; after one has failed, it may not be used.
+        let buffer = unsafe { DeviceBuffer::from_raw_while(stream, own, len, Arc::clone(&common), may_use) }?;
         Ok(Self { buffer, common })
     }
 

@@ -318,6 +318,11 @@ fn the_flight_record_shows_what_failed() {
     let folder = std::env::temp_dir().join(format!("warpsmith-flight-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let options = timeout(300).name("model/0").recorded(3).dump_to(&folder);
+    // In a folder of all, another user can have made a link of the record's name.
+    let (record_file, victim) = (folder.join("model-0-rank0.json"), folder.join("a file of this user"));
+    std::fs::write(&victim, "as it was").expect("written");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&victim, &record_file).expect("a link");
     on_ranks(2, &options, |mut ranks| {
         for _ in 0..3 {
             drop(ranks.barrier().expect("enqueued"));
@@ -339,11 +344,15 @@ fn the_flight_record_shows_what_failed() {
                 record.to_string().contains("failed    all_reduce #4 (prod, f64, 2 elements), began after"),
                 "{record}"
             );
-            let json = std::fs::read_to_string(folder.join("model-0-rank0.json")).expect("the dump");
+            let json = std::fs::read_to_string(&record_file).expect("the dump");
             assert_eq!(json, FlightRecord::to_json(&record));
         } else {
             std::thread::sleep(Duration::from_millis(1000));
         }
     });
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "as it was");
+    let names = std::fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").file_name());
+    let new: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".new")).collect();
+    assert!(new.is_empty(), "{new:?}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }

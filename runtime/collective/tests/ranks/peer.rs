@@ -275,6 +275,58 @@ fn different_parts_of_symmetric_buffers_are_refused() {
     }
 }
 
+/// What other ranks may still write after a failure is no memory that safe code reads.
+#[test]
+fn symmetric_buffers_of_failed_operations_are_withdrawn() {
+    on_ranks(2, &peer().timeout(Duration::from_millis(1000)), |mut ranks| {
+        let stream = ranks.stream().clone();
+        let mut new = || ranks.symmetric_buffer::<u32>(5000).expect("memory in common");
+        let [mut summed, mut done, unused, mut captured] = [new(), new(), new(), new()];
+        for buffer in [&mut summed, &mut done, &mut captured] {
+            buffer.copy_from_host(&[1; 5000]).expect("copied");
+        }
+        ranks.all_reduce_in_place(&mut done, ReduceOp::Sum).expect("enqueued").wait(LONG).expect("done");
+        let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
+        drop(ranks.all_reduce_in_place(&mut captured, ReduceOp::Sum).expect("captured"));
+        let graph = capture.end().expect("a graph").instantiate().expect("an executable");
+        assert_eq!(captured.to_host().expect("nothing has failed"), [1; 5000]);
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if ranks.rank() == 1 {
+            let begun = Instant::now();
+            while ranks.dump().failure.is_none() {
+                assert!(begun.elapsed() < LONG, "the other does not fail");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return;
+        }
+        let work = ranks.all_reduce_in_place(&mut summed, ReduceOp::Sum).expect("enqueued");
+        // The copy follows the operation, which fails meanwhile.
+        let text = summed.to_host().expect_err("another rank may write it").to_string();
+        assert!(text.contains("SymmetricBuffer of 20000 bytes") && text.contains("drop it"), "{text}");
+        failure(work.wait(LONG));
+        let mut copy = DeviceBuffer::<u32>::zeros(&stream, 5000).expect("memory");
+        for buffer in [&mut summed, &mut captured] {
+            let uses = [
+                buffer.to_host().map(drop),
+                buffer.try_clone().map(drop),
+                buffer.copy_from_host(&[1; 5000]),
+                buffer.slice(..10).to_host().map(drop),
+                buffer.slice_mut(1..).copy_from_host(&[7; 4999]),
+                copy.copy_from(&**buffer),
+            ];
+            for (index, used) in uses.into_iter().enumerate() {
+                assert_eq!(used.expect_err("it is withdrawn").to_string(), text, "use {index}");
+            }
+        }
+        // An operation that has succeeded before, and memory that none has reached, stay as they are.
+        assert_eq!(done.to_host().expect("the sum"), [2; 5000]);
+        assert_eq!(unused.to_host().expect("zeros"), [0; 5000]);
+        assert_eq!(copy.to_host().expect("zeros"), [0; 5000]);
+        drop((summed, captured, graph));
+        stream.synchronize().expect("no fault");
+    });
+}
+
 #[test]
 fn an_abort_ends_kernels_that_wait() {
     let begun = Instant::now();

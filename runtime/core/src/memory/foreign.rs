@@ -69,6 +69,54 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         len: usize,
         owner: impl Any + Send,
     ) -> Result<Self> {
+        Self::of_owner(stream, ptr, len, Owner::new(owner))
+    }
+
+    /// As [`Self::from_raw`], of memory that may be withdrawn. While `may_use` returns an error, all that would enqueue work on
+    /// the memory returns it instead, and so does a copy to the host that has waited for its work. Work that is enqueued
+    /// already, and graphs, are not stopped. `may_use` is called often, on any thread, and calls no driver.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let theirs = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+    /// let is_withdrawn = Arc::new(AtomicBool::new(false));
+    /// let looked_at = is_withdrawn.clone();
+    /// let may_use = move || match looked_at.load(Ordering::Relaxed) {
+    ///     true => Err(Error::extension(std::io::Error::other("it was withdrawn"))),
+    ///     false => Ok(()),
+    /// };
+    /// let ptr = theirs.as_device_ptr();
+    /// // SAFETY: the owner keeps the memory, which nothing else uses meanwhile.
+    /// let mut ours = unsafe { DeviceBuffer::<f32>::from_raw_while(&stream, ptr, 2, theirs, may_use) }?;
+    /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
+    /// is_withdrawn.store(true, Ordering::Relaxed);
+    /// assert_eq!(ours.to_host().unwrap_err().to_string(), "it was withdrawn");
+    /// assert!(ours.copy_from_host(&[3.0, 4.0]).is_err() && ours.try_clone().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::from_raw`].
+    ///
+    /// # Safety
+    /// As for [`Self::from_raw`]; from when `may_use` returns an error, other code may use the memory too.
+    pub unsafe fn from_raw_while(
+        stream: &Stream,
+        ptr: DevicePtr,
+        len: usize,
+        owner: impl Any + Send,
+        may_use: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        Self::of_owner(stream, ptr, len, Owner::with_condition(owner, Box::new(may_use)))
+    }
+
+    fn of_owner(stream: &Stream, ptr: DevicePtr, len: usize, owner: Owner) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let device = stream.device();
         device.check()?;
@@ -108,7 +156,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 });
             }
         }
-        let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), Owner::new(owner));
+        let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), owner);
         Ok(Self { storage, len, elements: PhantomData })
     }
 

@@ -20,23 +20,47 @@ use crate::device::observe::Operation;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::host_function::drop_elsewhere;
 use crate::driver::{Context, Driver};
+use crate::error::Result;
 use crate::stream::Stream;
 
-/// The owner of foreign memory, which frees it when dropped. Two boxes, because every buffer has the place of one, and a thin one is
-/// smaller to move.
-pub(crate) struct Owner(Box<Box<dyn Any + Send>>);
+/// The owner of foreign memory, which frees it when dropped. In a box, because every buffer has the place of one, which is
+/// smaller to move so.
+pub(crate) struct Owner(Box<Held>);
 
-// SAFETY: a shared owner is not accessed; it is taken or dropped by value only.
+struct Held {
+    owner: Box<dyn Any + Send>,
+    may_use: Option<Condition>,
+}
+
+/// Says whether memory may be used.
+type Condition = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+// SAFETY: of a shared owner the condition alone is accessed, which is `Sync`; the rest is taken or dropped by value only.
 unsafe impl Sync for Owner {}
 
 impl Owner {
     pub fn new(owner: impl Any + Send) -> Self {
-        Self(Box::new(Box::new(owner)))
+        Self(Box::new(Held { owner: Box::new(owner), may_use: None }))
+    }
+
+    /// Of memory that may be used as long as this is no error.
+    pub fn with_condition(owner: impl Any + Send, may_use: Condition) -> Self {
+        Self(Box::new(Held { owner: Box::new(owner), may_use: Some(may_use) }))
+    }
+
+    /// Whether the memory may be used at any time.
+    pub fn is_unconditional(&self) -> bool {
+        self.0.may_use.is_none()
+    }
+
+    /// Fails if the memory may not be used now.
+    pub fn check(&self) -> Result<()> {
+        self.0.may_use.as_ref().map_or(Ok(()), |may_use| may_use())
     }
 
     /// The value it was made of, if that is an `O`.
     pub fn downcast<O: Any>(self) -> Option<O> {
-        (*self.0).downcast().ok().map(|owner| *owner)
+        self.0.owner.downcast().ok().map(|owner| *owner)
     }
 }
 

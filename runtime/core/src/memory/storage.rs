@@ -218,11 +218,18 @@ impl BufferUse<'_> {
         Self { access, ..self }
     }
 
-    /// Whether work on `stream` comes after earlier uses by itself: all are on that stream.
+    /// Whether work on `stream` comes after earlier uses by itself, since all are on that stream, and nothing is to be looked
+    /// at before.
     #[inline]
     fn is_ordered_on(&self, stream: &Stream) -> bool {
-        let Storage { usage, stream: home, tracked, .. } = self.storage;
-        stream == home && usage.is_at_home() && tracked.get().is_none()
+        let Storage { usage, stream: home, tracked, owner, .. } = self.storage;
+        let is_free = owner.as_ref().is_none_or(Owner::is_unconditional);
+        stream == home && usage.is_at_home() && tracked.get().is_none() && is_free
+    }
+
+    /// Fails if the memory may not be used now.
+    fn check(&self) -> Result<()> {
+        self.storage.owner.as_ref().map_or(Ok(()), Owner::check)
     }
 
     /// Adds what work on `stream`, which may be of another device, must come after.
@@ -279,7 +286,8 @@ impl BufferUse<'_> {
         if waited.is_err() {
             stream.wait_idle();
         }
-        waited.and(enqueued)
+        // What was read may have been withdrawn meanwhile.
+        waited.and(enqueued).and_then(|()| self.check())
     }
 }
 
@@ -309,6 +317,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     }
     let captures = stream.capture_count();
     if captures % 2 == 1 {
+        parts.clone().try_for_each(BufferUse::check)?;
         return capturing::enqueue(stream, parts, kind, work);
     }
     if !parts.clone().all(|part| part.is_ordered_on(stream)) {
@@ -328,6 +337,7 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
     stream.device().check_process()?;
+    parts.clone().try_for_each(BufferUse::check)?;
     let mut tracked: Vec<&'p Arc<GraphResource>> =
         parts.clone().filter_map(|part| part.storage.tracked.get()).collect();
     tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
