@@ -175,7 +175,7 @@ impl PtxBuilder {
         self
     }
 
-    /// Gives no warning when a kernel whose symbol starts with `prefix` spills registers or uses a stack.
+    /// Gives no warning when a kernel whose symbol starts with `prefix` spills registers or uses a large stack.
     pub fn allow_spills(mut self, prefix: impl Into<String>) -> PtxBuilder {
         self.spills_allowed.push(prefix.into());
         self
@@ -425,6 +425,7 @@ impl PtxBuilder {
         let library = library.map(|(_, library)| library);
         let kernels = crate::report::kernels(&linked.kernels, &parts, &modules);
         crate::report::check_panics(&linked.kernels, &kernels)?;
+        crate::report::check_stacks(&kernels)?;
         crate::report::check_wgmma(&modules)?;
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let code = image::Code {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::arch::Arch;
 use crate::error::Error;
 use crate::link::{self, INLINED, Linked, Reporters};
+use crate::local_atomics;
 use crate::narrow;
+use crate::no_code;
 use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
@@ -118,11 +120,14 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         panics = panic_paths::find(&ir, reporting.iter().map(|kernel| &*kernel.symbol));
     }
 
+    local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
-    tools::run(command.arg(&optimised), &input)?;
+    tools::run(command.arg(&optimised), &input).map_err(|error| {
+        no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
+    })?;
     let text = narrow::store_whole_registers(&link::read(&ptx)?);
     link::write(&ptx, &text)?;
     crate::externs::check(&text, linked)?;

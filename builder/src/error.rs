@@ -54,7 +54,10 @@ pub enum Error {
     },
 
     /// rustc or cargo refused the kernel crate; the text is theirs.
-    #[error("the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}")]
+    #[error(
+        "the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}{}",
+        remedy(diagnostics)
+    )]
     KernelCrate {
         /// The crate.
         package: String,
@@ -162,6 +165,30 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// LLVM has no instructions for an operation on a GPU.
+    #[error(
+        "kernel `{kernel}`: LLVM has no code for {what} on a GPU; use a function of gpu_std::math, or other types{places}"
+    )]
+    NoCode {
+        /// A kernel that reaches the operation.
+        kernel: String,
+        /// The operation.
+        what: String,
+        /// Where it is in the source, one line each: the operation, and the calls that lead there.
+        places: String,
+    },
+
+    /// Kernels need more stack than a thread can have.
+    #[error(
+        "{} more stack than a thread can have on a GPU, 512 KiB:{}\nput large arrays into buffers",
+        if kernels.len() == 1 { "a kernel needs" } else { "kernels need" },
+        list(kernels)
+    )]
+    Stack {
+        /// One line each: the kernel and its stack.
+        kernels: Vec<String>,
+    },
+
     /// A tool of the pipeline failed.
     #[error("{tool} failed on {input}:\n{message}")]
     Tool {
@@ -196,6 +223,26 @@ impl Error {
     pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
         move |source| Error::Io { what, path, source }
+    }
+}
+
+/// What to add to errors of rustc that do not know of the target's crates.
+fn remedy(diagnostics: &str) -> &'static str {
+    let is_missing = |name: &str| {
+        let crates = [
+            "can't find crate for",
+            "unresolved import",
+            "unlinked crate",
+            "unresolved module or unlinked crate",
+        ];
+        let named = |line: &str| crates.iter().any(|text| line.contains(&format!("{text} `{name}`")));
+        let below = |line: &str| crates.iter().any(|text| line.contains(&format!("{text} `{name}::")));
+        diagnostics.lines().any(|line| named(line) || below(line))
+    };
+    match (is_missing("std"), is_missing("alloc")) {
+        (true, _) => "\nkernel crates are no_std: use core, or alloc through PtxBuilder::alloc",
+        (_, true) => "\nalloc is compiled for kernel crates whose build script calls PtxBuilder::alloc",
+        _ => "",
     }
 }
 

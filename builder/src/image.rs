@@ -134,8 +134,8 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
         Some(abi) => {
             let _ = write!(
                 text,
-                "Some(KernelAbi {{ package: Package {{ name: {:?}, version: {:?} }}, params: &[",
-                abi.package, abi.version
+                "Some(KernelAbi {{ package: Package {{ name: {:?}, version: {:?} }}, module: {:?}, params: &[",
+                abi.package, abi.version, abi.module
             );
             for param in &abi.params {
                 let (kind, size, align) = (param.kind, param.size, param.align);

@@ -135,7 +135,7 @@ impl std::fmt::Display for MachineParam {
 }
 
 /// Name of the function whose definition or declaration starts on this line.
-fn header(line: &str) -> Option<&str> {
+pub fn header(line: &str) -> Option<&str> {
     let (_, rest) =
         line.starts_with('.').then(|| line.split_once(".entry ").or_else(|| line.split_once(".func ")))??;
     // A return value stands in parentheses before the name.

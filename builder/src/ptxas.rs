@@ -53,9 +53,24 @@ pub fn assemble(
         {
             return Ok(Report::default());
         }
-        outputs => outputs?,
+        outputs => outputs.map_err(|error| with_functions(error, ptx))?,
     };
     Ok(parse(&format!("{}\n{}", outputs.stdout, outputs.stderr)))
+}
+
+/// The error with the kernels, or functions, that have the lines of PTX which it names.
+fn with_functions(error: Error, ptx: &Path) -> Error {
+    let Error::Tool { tool, input, mut message } = error else { return error };
+    let text = std::fs::read_to_string(ptx).unwrap_or_default();
+    let mut named = Vec::new();
+    for line in message.lines().filter_map(|line| line.split_once(", line ")) {
+        let number: usize = line.1.split(';').next().unwrap_or_default().trim().parse().unwrap_or(0);
+        let before = text.lines().take(number).filter_map(crate::ptx::header);
+        named.extend(before.last().map(|name| format!("\n  line {number} is in `{name}`")));
+    }
+    named.dedup();
+    message.extend(named);
+    Error::Tool { tool, input, message }
 }
 
 /// Reads the report of `ptxas -v`.

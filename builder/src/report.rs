@@ -94,6 +94,22 @@ pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), 
     if panics.is_empty() { Ok(()) } else { Err(Error::Panics { panics }) }
 }
 
+/// Bytes of local memory that a thread can have, on every architecture.
+const MOST_STACK: u32 = 512 << 10;
+
+/// Bytes of stack from which a kernel's local memory is worth a warning. Paths to panics and small arrays that are indexed
+/// at run time need less.
+const LARGE_STACK: u32 = 1 << 10;
+
+/// Fails if a kernel needs or requests a stack that no thread can have.
+pub fn check_stacks(reports: &[KernelReport]) -> Result<(), Error> {
+    let needed = |report: &KernelReport| report.stack.unwrap_or(0).max(report.requested_stack);
+    let large = reports.iter().filter(|report| needed(report) > MOST_STACK);
+    let kernels: Vec<String> =
+        large.map(|report| format!("`{}`: {} bytes a thread", report.symbol, needed(report))).collect();
+    if kernels.is_empty() { Ok(()) } else { Err(Error::Stack { kernels }) }
+}
+
 /// Fails if ptxas cannot run the `wgmma` of a kernel asynchronously, or stores registers of such a kernel in memory: it
 /// works then, at a fraction of its speed, and nothing else says so.
 pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
@@ -146,7 +162,7 @@ fn remedy(message: &str) -> &'static str {
     }
 }
 
-/// One warning for each kernel that spills or has a stack, or one of unknown size without asking for any, and is not
+/// One warning for each kernel that spills or has a large stack, or one of unknown size without asking for any, and is not
 /// allowed to by its symbol's start.
 pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -156,7 +172,7 @@ pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<Strin
         let bad: Vec<String> = kernel
             .resources
             .iter()
-            .filter(|r| r.spill_bytes > 0 || r.stack_bytes > 0)
+            .filter(|r| r.spill_bytes > 0 || r.stack_bytes >= LARGE_STACK)
             .map(|r| {
                 format!("{}: {} bytes of spills, {} bytes of stack", r.arch, r.spill_bytes, r.stack_bytes)
             })
@@ -184,6 +200,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_stack_that_no_thread_can_have_is_an_error() {
+        let kernel = |symbol: &str, stack, requested_stack| KernelReport {
+            symbol: symbol.to_owned(),
+            part: "k".to_owned(),
+            stack,
+            requested_stack,
+            resources: Vec::new(),
+            panics: Vec::new(),
+        };
+        assert!(check_stacks(&[kernel("most", Some(512 << 10), 0), kernel("unknown", None, 4096)]).is_ok());
+        let kernels = [kernel("needs", Some(800_000), 0), kernel("requests", None, 600_000)];
+        let text = check_stacks(&kernels).unwrap_err().to_string();
+        assert!(
+            text.contains("`needs`: 800000 bytes") && text.contains("`requests`: 600000 bytes"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn one_warning_a_kernel_and_none_where_allowed() {
         let needs = |arch: &str, stack_bytes, spill_bytes| ArchReport {
             arch: arch.to_owned(),
@@ -203,7 +238,8 @@ mod tests {
         };
         let kernels = [
             kernel("good", Some(0), vec![needs("sm_80", 0, 0)]),
-            kernel("bad", Some(8), vec![needs("sm_80", 8, 0), needs("sm_90a", 0, 4)]),
+            kernel("small", Some(1023), vec![needs("sm_80", 1023, 0)]),
+            kernel("bad", Some(1024), vec![needs("sm_80", 1024, 0), needs("sm_90a", 0, 4)]),
             kernel("known", Some(8), vec![needs("sm_80", 8, 8)]),
             kernel("deep", None, vec![]),
             KernelReport { requested_stack: 4096, ..kernel("asks", None, vec![]) },
@@ -211,7 +247,7 @@ mod tests {
         assert_eq!(
             spill_warnings(&kernels, &["known".to_owned()]),
             [
-                "kernel `bad` uses local memory, which is slow (sm_80: 0 bytes of spills, 8 bytes of stack; \
+                "kernel `bad` uses local memory, which is slow (sm_80: 0 bytes of spills, 1024 bytes of stack; \
               sm_90a: 4 bytes of spills, 0 bytes of stack)",
                 "kernel `deep` recurses or calls through a pointer, so that the size of its stack is not known; if the \
               default is not enough, say #[kernel(stack = BYTES)]"

@@ -3,9 +3,32 @@
 //! An image holds the kernels of a kernel crate and of its dependencies, in parts. A part is one module for the
 //! driver, in one or more forms; it is unpacked and loaded when the first of its kernels is looked up. The kernel
 //! records are the contract: a kernel type is looked up in an image only if the record of its symbol has the same
-//! package, version and parameters.
+//! package, version, module and parameters.
 
 pub use crate::kernel::AbiParam;
+use crate::kernel::KernelInfo;
+
+/// In the symbols that `#[kernel]` writes: between the symbol of a kernel and a text that no other kernel of the program has.
+/// The builder removes both. Where several kernels have one symbol, it is followed by their modules: [`qualified`].
+pub const ENTRY_MARK: &str = ".entry.";
+
+/// A Rust name as a part of a symbol, which has ASCII letters, digits and `_` only: `größe` is `gr$f6$$df$e`.
+pub fn symbol_of(name: &str) -> impl Iterator<Item = char> {
+    name.chars().flat_map(|c| {
+        let is_plain = c.is_ascii_alphanumeric() || c == '_';
+        // `\u{f6}`
+        let number = c.escape_unicode().filter(|c| !matches!(c, '\\' | 'u'));
+        let number = number.map(|c| if matches!(c, '{' | '}') { '$' } else { c });
+        is_plain.then_some(c).into_iter().chain(number.filter(move |_| !is_plain))
+    })
+}
+
+/// The symbol of a kernel that shares its name with another symbol of the image: with the path of its module, the crate first,
+/// as in `scale$kernels$half`.
+pub fn qualified(symbol: &str, module: &str) -> impl Iterator<Item = char> {
+    let path = module.split("::").flat_map(|part| core::iter::once('$').chain(symbol_of(part)));
+    symbol.chars().chain(path)
+}
 
 /// Before the symbol of a kernel: the symbol of a constant in the GPU code that says where the kernel is from, as
 /// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The builder reads it, and leaves none in the PTX.
@@ -158,6 +181,8 @@ pub struct CallPlace {
 pub struct KernelAbi {
     /// The package that defines it.
     pub package: Package,
+    /// The path of its Rust module, the crate first.
+    pub module: &'static str,
     /// Its parameters, in the source's order, as the device compiler laid them out.
     pub params: &'static [AbiParam],
 }
@@ -204,5 +229,24 @@ impl ImageSpec {
     pub fn kernel(&self, symbol: &str) -> Option<&'static KernelRecord> {
         let index = self.kernels.binary_search_by(|record| record.symbol.cmp(symbol)).ok()?;
         self.kernels.get(index)
+    }
+
+    /// The record of a kernel: that of its symbol, unless several kernels have that name.
+    pub fn kernel_of(&self, kernel: &KernelInfo) -> Option<&'static KernelRecord> {
+        let qualified =
+            |record: &&KernelRecord| record.symbol.chars().eq(qualified(kernel.symbol, kernel.module));
+        self.kernel(kernel.symbol).or_else(|| self.kernels.iter().find(qualified))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_have_no_other_characters() {
+        assert!(symbol_of("größe_2").eq("gr$f6$$df$e_2".chars()));
+        assert!(symbol_of("x\u{1f980}").eq("x$1f980$".chars()));
+        assert!(qualified("scale", "kernels::übung::b").eq("scale$kernels$$fc$bung$b".chars()));
     }
 }

@@ -23,12 +23,15 @@ pub type BytesOfLaunch = unsafe fn(args: *const *const c_void) -> u64;
 pub struct KernelInfo {
     /// The kernel's name as written in the source, for example `axpy`.
     pub name: &'static str,
-    /// The symbol of this instance in the GPU image, for example `axpy__f32_4_16`.
+    /// The symbol of this instance in the GPU image, for example `axpy__f32_4_16`. Where several kernels have that name, the
+    /// image adds their modules: [`qualified`](crate::image::qualified).
     pub symbol: &'static str,
     /// The package that defines the kernel, for example `gpu-kernels`.
     pub package: &'static str,
     /// The version of that package.
     pub version: &'static str,
+    /// The path of the Rust module that defines it, the crate first; empty for one written by hand.
+    pub module: &'static str,
     /// The type arguments of this instance, in declaration order; empty for a kernel without any.
     pub types: &'static [TypeArgument],
     /// The const arguments of this instance, in declaration order.
@@ -111,6 +114,7 @@ impl KernelInfo {
             symbol,
             package,
             version,
+            module: "",
             types: &[],
             consts: &[],
             params,

@@ -5,6 +5,7 @@
 //!
 //! | file | change |
 //! | --- | --- |
+//! | `names` | kernels get their symbols |
 //! | `kernels` | launch bounds become attributes; the kernels are listed, with their origin and parameters |
 //! | `atomics` | read-modify-write operations keep their ordering |
 //! | `shared` | statics in shared and constant memory move to address spaces 3 and 4 |
@@ -25,6 +26,7 @@ mod calls;
 mod floats;
 mod kernels;
 mod mangled;
+mod names;
 mod panics;
 mod remainder;
 mod shared;
@@ -74,6 +76,14 @@ pub enum RewriteError {
         /// The kernel.
         symbol: String,
     },
+    /// Two kernels that nothing tells apart.
+    #[error("two kernels `{kernel}` are in the module `{module}`: rename one")]
+    SameKernels {
+        /// The name of both.
+        kernel: String,
+        /// Their module.
+        module: String,
+    },
     /// A shared static of an unknown form.
     #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
     SharedStatic {
@@ -118,6 +128,7 @@ struct Headers<'a> {
 
 /// Rewrites `ir`.
 pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
+    let ir = &*names::resolve(ir)?;
     let headers = read_headers(ir)?;
     let statics: HashMap<&str, Space> =
         headers.statics.iter().map(|(name, (space, _))| (*name, *space)).collect();

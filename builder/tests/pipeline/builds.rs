@@ -10,7 +10,7 @@ use warpsmith_builder::{Arch, Error, PtxBuilder};
 pub const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
 
 /// Builds a crate with `source` for one architecture.
-pub fn build_source(test: &str, source: &str) -> Result<warpsmith_builder::BuiltImage, Error> {
+fn build_source(test: &str, source: &str) -> Result<warpsmith_builder::BuiltImage, Error> {
     let folder = scratch_crate(test, &format!("{HANDLER}{source}"));
     build(test, &PtxBuilder::new(folder).archs([Arch::SM_80]))
 }
@@ -175,6 +175,49 @@ fn bad_assembly_is_reported_by_ptxas() {
         "#[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k() { unsafe { core::arch::asm!(\"no.such.thing;\") } }\n",
     );
     assert!(error.starts_with("ptxas failed on ") && error.contains("Unknown modifier '.such'"), "{error}");
+    assert!(error.contains(" is in `k`"), "{error}");
+}
+
+#[test]
+fn crates_that_are_missing_have_a_remedy() {
+    let alloc = error_of("needs-alloc", "extern crate alloc;\n");
+    assert!(alloc.contains("E0463") && alloc.contains("PtxBuilder::alloc"), "{alloc}");
+    for (test, source) in
+        [("uses-std", "use std::vec::Vec;\n"), ("calls-std", "fn f() { std::process::exit(1) }\n")]
+    {
+        let error = error_of(test, source);
+        assert!(
+            error.ends_with("kernel crates are no_std: use core, or alloc through PtxBuilder::alloc"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn an_operation_without_code_is_named_with_its_line() {
+    let source = "#![feature(core_intrinsics)]\n#![allow(internal_features)]\n".to_owned()
+        + HANDLER
+        + "#[inline(never)] fn wave(x: f32) -> f32 {\n    core::intrinsics::sinf32(x)\n}\n\
+           #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(y: *mut f32) { unsafe { *y = wave(*y) } }\n";
+    let folder = scratch_crate("no-code", &source);
+    let error = build("no-code", &PtxBuilder::new(folder).archs([Arch::SM_80])).unwrap_err().to_string();
+    assert!(error.starts_with("kernel `k`: LLVM has no code for `llvm.sin.f32`"), "{error}");
+    assert!(error.contains("src/lib.rs:5:5") && error.lines().count() < 5, "{error}");
+}
+
+#[test]
+fn a_stack_that_no_thread_can_have_is_refused() {
+    let source = |bytes: usize| {
+        format!(
+            "#[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(y: *mut u8, n: usize) {{ unsafe {{ \
+             let mut a = [0u8; {bytes}]; core::hint::black_box(&mut a); a[n % {bytes}] = 3; *y = a[*y as usize] }} }}\n"
+        )
+    };
+    let error = error_of("stack", &source(800_000));
+    assert!(error.starts_with("a kernel needs more stack") && error.contains("`k`: 8000"), "{error}");
+    let warnings = |bytes| build_source("stack", &source(bytes)).unwrap().warnings;
+    assert_eq!(warnings(300), Vec::<String>::new());
+    assert!(warnings(40_000)[0].starts_with("kernel `k` uses local memory"));
 }
 
 #[test]

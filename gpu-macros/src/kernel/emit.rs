@@ -6,8 +6,12 @@
 //! - For the host, a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`, an entry for
 //!   the emulated device, and a registered `KernelSpec`.
 
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proc_macro2::{Literal, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident, Visibility};
 
@@ -268,7 +272,8 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
 /// The entry in the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
+    let symbol = instance.symbol(&kernel.function.sig.ident.unraw().to_string());
+    let symbol = format!("{symbol}{}{}", gpu_spec::image::ENTRY_MARK, unique());
     let specific = if kernel.options.is_arch_specific { "a" } else { "" };
     let mut section = format!(".warpsmith,0,0,{}{specific}", kernel.options.arch);
     if let Some(bytes) = kernel.options.stack {
@@ -297,8 +302,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         const _: () = {
             #limits
             #limits_record
-            // SAFETY: the symbol is named after the kernel and its arguments; the section says to the builder,
-            // which takes it away again, what limits the entry has.
+            // SAFETY: no other kernel has the symbol; the builder removes what makes it so, and the section, which
+            // says what limits the entry has.
             #[unsafe(export_name = #symbol)]
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
@@ -316,6 +321,16 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             #as_type
         };
     }
+}
+
+/// What no other kernel of the program has: its crate, and how many this process has written.
+fn unique() -> String {
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let mut of_crate = std::hash::DefaultHasher::new();
+    for variable in ["CARGO_PKG_NAME", "CARGO_PKG_VERSION", "CARGO_CRATE_NAME"] {
+        std::env::var_os(variable).hash(&mut of_crate);
+    }
+    format!("{:016x}.{}", of_crate.finish(), WRITTEN.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The layout of the parameters in the device compiler, for the builder: see `gpu_spec::AbiParam`.
@@ -371,7 +386,7 @@ fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// The entry on the emulated device, and the instance as type and data.
 fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
-    let label = name.to_string();
+    let label = name.unraw().to_string();
     let symbol = instance.symbol(&label);
     let generic_arguments: Vec<TokenStream> = instance.0.iter().map(Argument::tokens).collect();
     let callee = callee(kernel, instance);
@@ -392,7 +407,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         }
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
-        let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
+        let (param_name, type_name) = (param.name.unraw().to_string(), text(&param.ty));
         if let Kind::Shared(_) = param.kind {
             let length = length_name(index);
             lengths.push(quote!(let #length = ::gpu_std::__private::read_value::<usize>(args, #position);));
@@ -451,6 +466,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 symbol: #symbol,
                 package: ::core::env!("CARGO_PKG_NAME"),
                 version: ::core::env!("CARGO_PKG_VERSION"),
+                module: ::core::module_path!(),
                 types: &[#(#types),*],
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],

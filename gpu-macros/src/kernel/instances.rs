@@ -45,8 +45,9 @@ pub(crate) struct Instance(pub Vec<Argument>);
 impl Instance {
     /// The symbol of the instance of kernel `kernel`.
     pub fn symbol(&self, kernel: &str) -> String {
+        let kernel: String = gpu_spec::image::symbol_of(kernel).collect();
         if self.0.is_empty() {
-            return kernel.to_owned();
+            return kernel;
         }
         let labels: Vec<String> = self.0.iter().map(Argument::label).collect();
         format!("{kernel}__{}", labels.join("_"))

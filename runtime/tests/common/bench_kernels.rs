@@ -37,7 +37,7 @@ const READ: AbiParam = param(ParamKind::Pointer).abi();
 const WRITTEN: AbiParam = param(ParamKind::PointerMut).abi();
 
 const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelRecord {
-    let abi = Some(KernelAbi { package: PACKAGE, params });
+    let abi = Some(KernelAbi { package: PACKAGE, module: "", params });
     let (stack, requested_stack) = (StackUse::Known(0), 0);
     KernelRecord {
         symbol,

@@ -9,6 +9,7 @@
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`own`] | functions of elements and operators that become kernels in one line |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
+//! | [`rust_values`] | operations that have the values of Rust, and kernels with unusual names |
 //! | [`sales`] | a function and operators of `examples/own-operations` |
 //! | [`shared_slices`] | kernels with shared arrays whose lengths come with the launch |
 //! | [`planes`] | kernels in two and three dimensions |
@@ -28,6 +29,7 @@ pub mod nbody;
 pub mod own;
 pub mod planes;
 pub mod registry_crates;
+pub mod rust_values;
 pub mod sales;
 pub mod shared_slices;
 pub mod stack;

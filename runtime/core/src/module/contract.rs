@@ -1,4 +1,4 @@
-//! Which kernels an image holds: those whose record has the same package, version and parameters.
+//! Which kernels an image holds: those whose record has the same package, version, module and parameters.
 
 use gpu_spec::image::{KernelRecord, Package};
 use gpu_spec::{AbiParam, KernelSpec, ParamKind};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
     let package = Package { name: spec.package, version: spec.version };
     let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
-    let holds = match (image.missing(), image.spec().kernel(spec.symbol)) {
+    let holds = match (image.missing(), image.spec().kernel_of(spec)) {
         (Some(_), _) => {
             // The builder may not know the version of a package.
             let is_it = |of: &Package| {
@@ -25,6 +25,9 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
             "no kernels of that package".to_owned()
         }
         (None, Some(record)) => match &record.abi {
+            Some(abi) if !(abi.module.is_empty() || spec.module.is_empty() || abi.module == spec.module) => {
+                format!("one of the module {}, not of {}", abi.module, spec.module)
+            }
             Some(abi) if abi.package == package && abi.params == params => {
                 if (record.block, record.cluster) == (spec.block, spec.cluster) {
                     return Ok(Some(record));
@@ -117,18 +120,21 @@ mod tests {
                 record("by_hand", None),
                 KernelRecord {
                     block: Some([16, 16, 1]),
-                    ..record("planes", Some(KernelAbi { package: OURS, params: &[] }))
+                    ..record("planes", Some(KernelAbi { package: OURS, module: "", params: &[] }))
                 },
                 record(
                     "scale",
                     Some(KernelAbi {
                         package: OURS,
+                        module: "ours::of_f32",
                         params: &[
                             AbiParam::new(ParamKind::SliceMut, 4, 4),
                             AbiParam::new(ParamKind::Value, 8, 8),
                         ],
                     }),
                 ),
+                record("twin$ours$a", Some(KernelAbi { package: OURS, module: "ours::a", params: &[] })),
+                record("twin$ours$b", Some(KernelAbi { package: OURS, module: "ours::b", params: &[] })),
             ],
             device_runtime: None,
         })
@@ -158,6 +164,29 @@ mod tests {
             let error = check(&IMAGE, &spec(symbol, package, size)).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
+    }
+
+    #[test]
+    fn a_kernel_of_another_module_is_refused() {
+        let of = |module| {
+            let mut spec = spec("scale", ("ours", "0.1.0"), 8);
+            spec.info.module = module;
+            check(&IMAGE, &spec).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("ours::of_f32"), Ok(()));
+        let error = of("ours::of_f64").unwrap_err();
+        assert!(error.contains("one of the module ours::of_f32, not of ours::of_f64"), "{error}");
+    }
+
+    #[test]
+    fn a_name_of_several_kernels_is_found_with_its_module() {
+        let mut spec = KernelSpec::new(OURS.name, OURS.version, "twin", &[], |_| {});
+        for (module, symbol) in [("ours::a", "twin$ours$a"), ("ours::b", "twin$ours$b")] {
+            spec.info.module = module;
+            assert_eq!(check(&IMAGE, &spec).unwrap().unwrap().symbol, symbol);
+        }
+        spec.info.module = "ours::c";
+        assert!(check(&IMAGE, &spec).is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
-use gpu_spec::{Kernel, KernelSpec, ParamSpec};
+use gpu_spec::{Kernel, KernelInfo, KernelSpec, ParamSpec};
 
 pub use self::code::Code;
 pub use self::image::{GpuImage, toolchain, unpack};
@@ -287,6 +287,15 @@ impl Module {
             capability: self.device.properties().capability,
         };
         let record = contract::check(self.inner.image, spec)?;
+        // A kernel whose name others have too is known by the symbol that it has in the image.
+        let spec = match record.filter(|record| record.symbol != spec.symbol) {
+            None => spec,
+            Some(record) => &*Box::leak(Box::new(KernelSpec {
+                info: KernelInfo { symbol: record.symbol, ..spec.info },
+                entry: spec.entry,
+                bytes: spec.bytes,
+            })),
+        };
         let module = match (self.inner.host_entries, record) {
             (Some(handle), _) => handle,
             (None, Some(record)) => {

@@ -43,7 +43,7 @@ fn unknown_stack() -> &'static GpuImage {
     let record = KernelRecord {
         symbol: Iota::spec().symbol,
         part: 0,
-        abi: Some(KernelAbi { package, params: params.leak() }),
+        abi: Some(KernelAbi { package, module: "", params: params.leak() }),
         stack: StackUse::Unknown,
         requested_stack: 0,
         block: None,

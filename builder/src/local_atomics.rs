@@ -1,0 +1,439 @@
+//! Atomic operations on local memory become plain ones.
+//!
+//! PTX has `atom` for global and shared memory alone: ptxas refuses it on local memory, and through a generic address of local
+//! memory it is undefined. A thread's local memory is its own, so plain accesses do. This looks at optimised IR, where most
+//! atomics have inlined to the place of their memory:
+//!
+//! | the pointer comes from | the operation |
+//! | --- | --- |
+//! | parameters of the kernel, statics, other address spaces | stays as it is |
+//! | `alloca` alone | is plain |
+//! | anything else (a parameter of a function, memory), in a module that has an `alloca` | asks for the address's space first |
+//!
+//! gpu-std's operations in assembly are among them. Loads and stores are not: PTX defines those of every space.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::Error;
+use crate::link::{self, INLINED, MAILBOX};
+use crate::rewrite::text;
+use crate::toolchain::LlvmTools;
+use crate::tools;
+
+/// Replaces atomics of local memory in the optimised module `ir`, which `file` holds. Most modules have none.
+pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(), Error> {
+    let Some(ir) = rewrite(ir) else { return Ok(()) };
+    link::write(file, &ir)?;
+    let mut command = Command::new(llvm.tool("opt"));
+    command.arg(format!("-passes={INLINED}")).args(["-S", "-o"]).arg(file).arg(file);
+    tools::run(&mut command, input).map(drop)
+}
+
+/// The module with other code for atomics that are or may be of local memory, as calls of functions that are to be inlined;
+/// `None` when there are none.
+fn rewrite(ir: &str) -> Option<String> {
+    if !ir.contains(" = alloca ") && !ir.contains(" byval(") {
+        return None;
+    }
+    let mut functions = Functions::default();
+    let mut out = String::with_capacity(ir.len() + ir.len() / 16);
+    let mut lines = ir.lines();
+    while let Some(line) = lines.next() {
+        let _ = writeln!(out, "{line}");
+        if !line.starts_with("define ") {
+            continue;
+        }
+        let body: Vec<&str> = lines.by_ref().take_while(|line| *line != "}").collect();
+        let mut pointers = None;
+        for instruction in &body {
+            let replaced = Atomic::read(instruction).and_then(|atomic| {
+                let pointers = pointers.get_or_insert_with(|| Pointers::of(line, &body));
+                let is_local = pointers.is_local(atomic.pointer)?;
+                Some(functions.call(instruction, &atomic, is_local))
+            });
+            let _ = writeln!(out, "{}", replaced.as_deref().unwrap_or(instruction));
+        }
+        out.push_str("}\n");
+    }
+    if functions.0.is_empty() {
+        return None;
+    }
+    functions.0.values().for_each(|(_, text)| out.push_str(text));
+    if !ir.contains("@llvm.nvvm.isspacep.local(") {
+        out.push_str("declare i1 @llvm.nvvm.isspacep.local(ptr)\n");
+    }
+    Some(out)
+}
+
+/// An instruction that reads and changes memory atomically.
+struct Atomic<'a> {
+    /// The pointer, with its type where that is not `ptr`.
+    pointer: &'a str,
+    /// Its other operands, with types: one, or the expected value and the new one.
+    operands: Vec<(&'a str, &'a str)>,
+    /// The type of its result.
+    result: String,
+    /// The instruction, with `@p@`, `@0@` and `@1@` in the places of its operands.
+    form: String,
+    /// How LLVM calls the operation; `None` is a compare-exchange.
+    operation: Option<&'a str>,
+}
+
+impl<'a> Atomic<'a> {
+    fn read(line: &'a str) -> Option<Atomic<'a>> {
+        let instruction = text::instruction(line);
+        if let Some(rest) = instruction.strip_prefix("cmpxchg ") {
+            let items = text::list(rest);
+            let [first, expected, new, end @ ..] = &items[..] else { return None };
+            let (flags, pointer) = first.split_at(first.find("ptr ")?);
+            let (expected, (ty, new, order)) = (operand(expected)?, operand(new)?);
+            let form = format!("cmpxchg {flags}@p@, {ty} @0@, {ty} @1@{order}{}", after(end));
+            let operands = vec![(expected.0, expected.1), (ty, new)];
+            return Some(Atomic {
+                pointer,
+                operands,
+                result: format!("{{ {ty}, i1 }}"),
+                form,
+                operation: None,
+            });
+        }
+        if let Some(rest) = instruction.strip_prefix("atomicrmw ") {
+            let items = text::list(rest);
+            let [first, value, end @ ..] = &items[..] else { return None };
+            let (flags, pointer) = first.split_at(first.find("ptr ")?);
+            let (ty, value, order) = operand(value)?;
+            let form = format!("atomicrmw {flags}@p@, {ty} @0@{order}{}", after(end));
+            let operation = Some(flags.trim_end().rsplit(' ').next()?);
+            return Some(Atomic {
+                pointer,
+                operands: vec![(ty, value)],
+                result: ty.to_owned(),
+                form,
+                operation,
+            });
+        }
+        Atomic::of_assembly(instruction)
+    }
+
+    /// `call i32 asm sideeffect "atom.relaxed.gpu.add.u32 $0, [$1], $2;", "…"(ptr %p, i32 %v) …`, as gpu-std writes it.
+    fn of_assembly(instruction: &'a str) -> Option<Atomic<'a>> {
+        let (before, rest) = instruction.split_once("\"atom.")?;
+        let result = before.split_once("call ")?.1.split_once(" asm ")?.0;
+        let (name, _) = rest.split_once(' ')?;
+        let [_, _, operation, ty] = name.split('.').collect::<Vec<_>>()[..] else { return None };
+        let operation = match (operation, &ty[..1]) {
+            ("cas", _) => None,
+            ("exch", _) => Some("xchg"),
+            ("add", "f") => Some("fadd"),
+            ("min", "u") => Some("umin"),
+            ("max", "u") => Some("umax"),
+            ("add" | "and" | "or" | "xor" | "min" | "max", _) => Some(operation),
+            _ => return None,
+        };
+        let open = rest.find("\"(")? + 1;
+        let (arguments, after) = text::parenthesised(&rest[open..])?;
+        let after = after.split(", !").next().unwrap_or_default();
+        let arguments = text::list(arguments);
+        let [pointer, values @ ..] = &arguments[..] else { return None };
+        let values: Vec<(&str, &str)> =
+            values.iter().map(|value| value.split_once(' ')).collect::<Option<_>>()?;
+        let places: String =
+            values.iter().enumerate().map(|(place, (ty, _))| format!(", {ty} @{place}@")).collect();
+        let is_known = pointer.starts_with("ptr ") && values.len() == 1 + usize::from(operation.is_none());
+        // Between the type and the name of an argument are attributes.
+        let pointer = pointer.rsplit(' ').next()?;
+        is_known.then(|| Atomic {
+            pointer,
+            operands: values,
+            result: result.to_owned(),
+            form: format!("{before}\"atom.{}(@p@{places}){after}", &rest[..open]),
+            operation,
+        })
+    }
+
+    /// The same on the memory `%l` of this thread alone, and the return of its result.
+    fn plain(&self) -> String {
+        let (ty, result) = (self.operands[0].0, &self.result);
+        if let Some(operation) = self.operation {
+            // LLVM makes plain accesses of it.
+            return format!(
+                "  %old = atomicrmw {operation} ptr addrspace(5) %l, {ty} %v0 monotonic\n  ret {ty} %old\n"
+            );
+        }
+        let pair = format!(
+            "  %half = insertvalue {result} poison, {ty} %old, 0\n  \
+             %pair = insertvalue {result} %half, i1 %same, 1\n  ret {result} %pair\n"
+        );
+        format!(
+            "  %old = load {ty}, ptr addrspace(5) %l\n  %same = icmp eq {ty} %old, %v0\n  \
+             %new = select i1 %same, {ty} %v1, {ty} %old\n  store {ty} %new, ptr addrspace(5) %l\n{}",
+            if result == ty { format!("  ret {ty} %old\n") } else { pair }
+        )
+    }
+}
+
+/// The type, the value and the rest of `i32 %5 monotonic`.
+fn operand(text: &str) -> Option<(&str, &str, &str)> {
+    let end = match text.starts_with('<') {
+        true => text.find('>')? + 1,
+        false => text.find(' ')?,
+    };
+    let (ty, value) = (&text[..end], &text[end + 1..]);
+    let is_expression = ["getelementptr", "ptrtoint", "inttoptr", "addrspacecast"];
+    let is_expression = is_expression.iter().any(|name| value.starts_with(name));
+    let end = match value.find('(').filter(|_| is_expression) {
+        Some(open) => value.len() - text::parenthesised(&value[open..])?.1.len(),
+        None => value.find(' ').unwrap_or(value.len()),
+    };
+    Some((ty, &value[..end], &value[end..]))
+}
+
+/// The items of a list that follow others, without metadata.
+fn after(items: &[&str]) -> String {
+    items.iter().filter(|item| !item.starts_with('!')).flat_map(|item| [", ", *item]).collect()
+}
+
+/// Where the pointers of a function come from.
+struct Pointers<'a> {
+    /// The instruction that makes a local.
+    made: HashMap<&'a str, &'a str>,
+    /// The parameters, and whether each is memory of the thread; `None`: not known.
+    parameters: HashMap<&'a str, Option<bool>>,
+}
+
+impl<'a> Pointers<'a> {
+    fn of(header: &'a str, body: &[&'a str]) -> Pointers<'a> {
+        let is_kernel = header.contains(" ptx_kernel ");
+        let list = text::function(header).and_then(|(_, rest)| text::parenthesised(rest));
+        let parameters = list.map_or_else(Vec::new, |(inside, _)| text::list(inside));
+        let parameter = |text: &'a str| {
+            let name = text.rsplit(' ').next().unwrap_or_default();
+            // What is passed by value is copied to local memory before it is changed.
+            let is_local = if text.contains(" byval(") { Some(true) } else { is_kernel.then_some(false) };
+            (name, is_local)
+        };
+        Pointers {
+            made: body
+                .iter()
+                .filter_map(|line| Some((text::defined_local(line)?, text::instruction(line))))
+                .collect(),
+            parameters: parameters.into_iter().map(parameter).collect(),
+        }
+    }
+
+    /// Whether the pointer `ptr %5` is known to point to memory of the thread; `None` if it never does.
+    fn is_local(&self, pointer: &'a str) -> Option<bool> {
+        let (mut local, mut other) = (false, false);
+        let mut seen = HashSet::new();
+        let mut rest = vec![pointer];
+        while let Some(pointer) = rest.pop() {
+            let value = pointer.strip_prefix("ptr ").unwrap_or(pointer);
+            let (space, value) = match value.strip_prefix("addrspace(").and_then(|rest| rest.split_once(") "))
+            {
+                Some((space, value)) => (space, value),
+                None => ("0", value),
+            };
+            match space {
+                "0" => {}
+                "5" => {
+                    local = true;
+                    continue;
+                }
+                _ => {
+                    other = true;
+                    continue;
+                }
+            }
+            if !value.starts_with('%') {
+                // A constant: the address of a static.
+                other = true;
+                continue;
+            }
+            if !seen.insert(value) {
+                continue;
+            }
+            if let Some(is_local) = self.parameters.get(value) {
+                match is_local {
+                    Some(true) => local = true,
+                    Some(false) => other = true,
+                    None => return Some(false),
+                }
+                continue;
+            }
+            match self.made.get(value).copied() {
+                Some(instruction) if instruction.starts_with("alloca ") => local = true,
+                // The host's.
+                Some(instruction) if instruction.contains(MAILBOX) => other = true,
+                instruction => match instruction.and_then(sources) {
+                    Some(sources) => rest.extend(sources),
+                    None => return Some(false),
+                },
+            }
+        }
+        local.then_some(!other)
+    }
+}
+
+/// The pointers that a pointer is made from; `None` when it is not made from pointers of the function alone.
+fn sources(instruction: &str) -> Option<Vec<&str>> {
+    if let Some(rest) = instruction.strip_prefix("getelementptr ") {
+        return Some(vec![text::list(rest).into_iter().find(|item| item.starts_with("ptr "))?]);
+    }
+    if let Some(rest) = instruction.strip_prefix("phi ptr ") {
+        let values =
+            text::list(rest).into_iter().filter_map(|item| item.strip_prefix("[ ")?.rsplit_once(", "));
+        return Some(values.map(|(value, _)| value).collect());
+    }
+    if let Some(rest) = instruction.strip_prefix("select ") {
+        let values: Vec<&str> =
+            text::list(rest).into_iter().filter(|item| item.starts_with("ptr ")).collect();
+        return (values.len() == 2).then_some(values);
+    }
+    let cast = instruction.strip_prefix("addrspacecast ").or_else(|| instruction.strip_prefix("freeze "))?;
+    Some(vec![cast.split_once(" to ").map_or(cast, |(value, _)| value)])
+}
+
+/// The functions that instructions became calls of, with their names, by what they do.
+#[derive(Default)]
+struct Functions(BTreeMap<String, (String, String)>);
+
+impl Functions {
+    /// The line that takes the place of `line`.
+    fn call(&mut self, line: &str, atomic: &Atomic<'_>, is_local: bool) -> String {
+        let Atomic { pointer, operands, result, form, .. } = atomic;
+        let is_cast = pointer.starts_with("ptr addrspace(5)");
+        let ty = if is_cast { "ptr addrspace(5)" } else { "ptr" };
+        let key = format!("{is_local} {ty} {result} {form}");
+        let name = format!("__warpsmith_atomic.{}", self.0.len());
+        let (name, _) = self.0.entry(key).or_insert_with(|| {
+            let text = define(&name, ty, atomic, is_local);
+            (name, text)
+        });
+        let values: String = operands.iter().map(|(ty, value)| format!(", {ty} {value}")).collect();
+        let head = &line[..line.len() - text::instruction(line).len()];
+        let pointer = pointer.strip_prefix(ty).unwrap_or(pointer).trim_start();
+        format!("{head}call {result} @{name}({ty} {pointer}{values})")
+    }
+}
+
+fn define(name: &str, pointer: &str, atomic: &Atomic<'_>, is_local: bool) -> String {
+    let Atomic { operands, result, form, .. } = atomic;
+    let parameters: String =
+        operands.iter().enumerate().map(|(place, (ty, _))| format!(", {ty} %v{place}")).collect();
+    let to_local = match pointer {
+        "ptr" => "  %l = addrspacecast ptr %p to ptr addrspace(5)\n",
+        _ => "  %l = getelementptr i8, ptr addrspace(5) %p, i64 0\n",
+    };
+    let plain = format!("{to_local}{}", atomic.plain());
+    let body = match is_local {
+        true => plain,
+        false => {
+            let mut form = form.replace("@p@", "ptr %p");
+            (0..operands.len())
+                .for_each(|place| form = form.replace(&format!("@{place}@"), &format!("%v{place}")));
+            format!(
+                "  %is_local = call i1 @llvm.nvvm.isspacep.local(ptr %p)\n  br i1 %is_local, label %local, label %other\n\
+                 local:\n{plain}other:\n  %other_result = {form}\n  ret {result} %other_result\n"
+            )
+        }
+    };
+    format!("define internal {result} @{name}({pointer} %p{parameters}) alwaysinline nounwind {{\n{body}}}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of the function `f` of a kernel with this body, after the rewrite.
+    fn rewritten(parameters: &str, body: &[&str]) -> Option<Vec<String>> {
+        let kind = if parameters.is_empty() { "" } else { "ptx_kernel " };
+        let ir = format!("define {kind}void @f(ptr %q{parameters}) {{\n{}\n}}\n", body.join("\n"));
+        let text = rewrite(&ir)?;
+        Some(text.lines().skip(1).take(body.len()).map(str::to_owned).collect())
+    }
+
+    const ALLOCA: &str = "  %a = alloca [4 x i32], align 4";
+
+    #[test]
+    fn atomics_of_local_memory_are_plain() {
+        let exchange =
+            "  %4 = cmpxchg weak ptr %3, i32 %1, i32 7 syncscope(\"block\") acq_rel monotonic, align 4";
+        let ir = format!(
+            "define ptx_kernel void @f(ptr %q) {{\n{ALLOCA}\n  %3 = getelementptr inbounds i32, ptr %a, i64 %2\n{exchange}\n}}\n"
+        );
+        let text = rewrite(&ir).unwrap();
+        assert!(
+            text.contains("  %4 = call { i32, i1 } @__warpsmith_atomic.0(ptr %3, i32 %1, i32 7)\n")
+                && text.contains("@__warpsmith_atomic.0(ptr %p, i32 %v0, i32 %v1) alwaysinline")
+                && !text.contains("cmpxchg")
+                && !text.contains("call i1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_address_is_asked_for_its_space() {
+        let add = "  %4 = atomicrmw add ptr %3, i8 %1 monotonic, align 1";
+        let loaded = "  %3 = load ptr, ptr %q, align 8";
+        let assembly = "  %5 = tail call i32 asm sideeffect \"atom.acq_rel.gpu.cas.b32 ${0}, [${1}], ${2}, ${3};\", \
+                        \"=&r,l,r,r,~{memory}\"(ptr nonnull align 4 %3, i32 %1, i32 0) convergent #3";
+        let ir = format!("define ptx_kernel void @f(ptr %q) {{\n{ALLOCA}\n{loaded}\n{add}\n{assembly}\n}}\n");
+        let text = rewrite(&ir).unwrap();
+        for part in [
+            "  %4 = call i8 @__warpsmith_atomic.0(ptr %3, i8 %1)\n",
+            "  %5 = call i32 @__warpsmith_atomic.1(ptr %3, i32 %1, i32 0)\n",
+            "  %is_local = call i1 @llvm.nvvm.isspacep.local(ptr %p)\n",
+            "  %old = atomicrmw add ptr addrspace(5) %l, i8 %v0 monotonic\n",
+            "  %other_result = atomicrmw add ptr %p, i8 %v0 monotonic, align 1\n",
+            "\"=&r,l,r,r,~{memory}\"(ptr %p, i32 %v0, i32 %v1) convergent #3\n",
+            "asm sideeffect \"atom.acq_rel.gpu.cas.b32 ${0}, [${1}], ${2}, ${3};\"",
+            "declare i1 @llvm.nvvm.isspacep.local(ptr)",
+        ] {
+            assert!(text.contains(part), "{part} {text}");
+        }
+    }
+
+    #[test]
+    fn the_ways_of_a_pointer_are_followed() {
+        let add = |pointer: &str| format!("  %4 = atomicrmw add {pointer}, i32 1 monotonic, align 4");
+        let of = |made: &str, pointer: &str| {
+            let lines =
+                [ALLOCA, "  %b = alloca i32", "  %g = getelementptr i8, ptr %q, i64 4", made, &add(pointer)];
+            rewritten(", i64 %n", &lines).map(|lines| lines[4].contains("call"))
+        };
+        // Of parameters, statics and other spaces: nothing changes.
+        for (made, pointer) in [
+            ("", "ptr %q"),
+            ("", "ptr %g"),
+            ("", "ptr @COUNTER"),
+            ("", "ptr addrspace(3) %s"),
+            ("", "ptr addrspacecast (ptr addrspace(3) @TILE to ptr)"),
+            ("", "ptr getelementptr inbounds nuw (i8, ptr @COUNTER, i64 8)"),
+            ("  %p = phi ptr [ %q, %1 ], [ %r, %2 ]\n  %r = getelementptr i8, ptr %p, i64 4", "ptr %p"),
+            ("  %p = select i1 %c, ptr %q, ptr %g", "ptr %p"),
+            ("  %p = addrspacecast ptr addrspace(1) %x to ptr", "ptr %p"),
+        ] {
+            assert_eq!(of(made, pointer), None, "{made} {pointer}");
+        }
+        for made in [
+            "  %p = phi ptr [ %a, %1 ], [ %q, %2 ]",
+            "  %p = select i1 %c, ptr %b, ptr %a, !prof !3",
+            "  %p = inttoptr i64 %n to ptr",
+            "  %p = call ptr @f()",
+            "  %p = freeze ptr %a",
+        ] {
+            assert_eq!(of(made, "ptr %p"), Some(true), "{made}");
+        }
+        // A function does not know what it is called with.
+        assert!(rewritten("", &[ALLOCA, &add("ptr %q")]).is_some());
+    }
+
+    #[test]
+    fn a_module_without_local_memory_stays() {
+        let line = "  %4 = atomicrmw add ptr %3, i32 1 monotonic, align 4";
+        assert_eq!(rewritten("", &["  %3 = load ptr, ptr %q", line]), None);
+    }
+}
