@@ -254,7 +254,8 @@ fn launches(text: &str) -> Result<String, String> {
                   With --html, --perfetto or --chrome the trace is written there, and nothing is printed.\n\n\
                   Examples: warpsmith trace train.pftrace; warpsmith trace train.pftrace --html train.html; \
                   warpsmith trace new.pftrace --diff old.pftrace; warpsmith trace torch.json.gz --perfetto torch.pftrace\n\n\
-                  Exit code 1 when the file is damaged; what stands before the damage is shown."
+                  Exit code 1 when the file is damaged, or events of it are not shown, for example because they have no time; \
+                  standard error and the JSON document say which. What stands before the damage is shown."
 )]
 pub struct TraceArgs {
     /// The file of a trace

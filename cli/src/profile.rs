@@ -14,6 +14,7 @@ use warpsmith_trace::summary::{Digest, Summary};
 
 use crate::args::ProfileArgs;
 use crate::outputs::{Outputs, Written};
+use crate::trace::judge;
 use crate::{child, counters};
 
 /// The JSON document.
@@ -111,10 +112,7 @@ fn show(args: &ProfileArgs, traces: &[Written], code: u8) -> Result<bool, Failur
             let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
             digest.write_html(&page, &title).map_err(|error| Failure::Use(error.to_string()))?;
         }
-        if let Some(damage) = digest.damage() {
-            is_damaged = true;
-            complain(&format!("warpsmith: the trace {trace} {damage}; what stands before is shown"));
-        }
+        is_damaged |= judge(path, digest.damage(), &digest.trace().definitions.left_out(), "shown").is_err();
         tables.push(Table { trace, damage: digest.damage().map(|damage| damage.to_string()), summary });
     }
     if args.json {

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{print, print_json};
+use warpsmith::bench::command::output::{complain, print, print_json};
 use warpsmith_trace::counters::CounterReport;
 use warpsmith_trace::summary::{Diff, Digest, Summary};
-use warpsmith_trace::{Damage, FileFormat, TraceError, convert};
+use warpsmith_trace::{Converted, Damage, FileFormat, Omission, TraceError, convert};
 
 use crate::args::TraceArgs;
 
@@ -18,6 +18,8 @@ struct Document<'a> {
     trace: String,
     /// Where the file is damaged, if it is.
     damage: Option<String>,
+    /// What of the file is not in the tables, or shortened.
+    left_out: Vec<String>,
     #[serde(flatten)]
     content: Content<'a>,
 }
@@ -38,56 +40,55 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
     ];
     if outputs.iter().any(|(out, _)| out.is_some()) {
         let counters = args.counters.as_ref().map(CounterReport::read).transpose().map_err(unusable)?;
-        let mut damage = None;
+        let mut converted = Converted::default();
         for (out, format) in outputs.iter().filter_map(|(out, format)| Some((out.as_ref()?, *format))) {
-            damage = convert(&args.file, out, format, counters.as_ref()).map_err(unusable)?;
+            converted = convert(&args.file, out, format, counters.as_ref()).map_err(unusable)?;
         }
-        return complain(&args.file, damage, "written");
+        return judge(&args.file, converted.damage.as_ref(), &converted.left_out, "written");
     }
     if args.counters.is_some() {
         let text = "--counters adds to a trace that is written: give --html, --perfetto or --chrome too";
         return Err(Failure::Use(text.to_owned()));
     }
-    let (summary, damage) = read(&args.file)?;
-    let (old, old_damage) = match &args.diff {
-        Some(old) => {
-            let (summary, damage) = read(old)?;
-            (Some((old, summary)), damage)
-        }
-        None => (None, None),
-    };
-    let diff = old.as_ref().map(|(path, old)| (path, summary.since(old)));
+    let digest = Digest::read(&args.file).map_err(unusable)?;
+    let old = args.diff.as_ref().map(|old| Ok((old, Digest::read(old).map_err(unusable)?))).transpose()?;
+    let summary = digest.summary();
+    let diff = old.as_ref().map(|(path, old)| (path, summary.since(&old.summary())));
+    let left_out = digest.trace().definitions.left_out();
     if args.json {
         let content = match &diff {
             Some((path, diff)) => Content::Diff { old: path.display().to_string(), diff },
             None => Content::Summary(&summary),
         };
         let trace = args.file.display().to_string();
-        let document = Document { schema: 1, trace, damage: damage.as_ref().map(Damage::to_string), content };
+        let damage = digest.damage().map(Damage::to_string);
+        let left_out = left_out.iter().map(|what| what.text.clone()).collect();
+        let document = Document { schema: 1, trace, damage, left_out, content };
         let text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
         print_json(&text)?;
     } else {
         print(&diff.map_or_else(|| summary.text(args.top), |(_, diff)| diff.text(args.top)))?;
     }
-    complain(&args.file, damage, "shown")?;
-    args.diff.as_ref().map_or(Ok(()), |old| complain(old, old_damage, "shown"))
-}
-
-fn read(path: &Path) -> Result<(Summary, Option<Damage>), Failure> {
-    let digest = Digest::read(path).map_err(unusable)?;
-    Ok((digest.summary(), digest.damage().cloned()))
+    let judged = judge(&args.file, digest.damage(), &left_out, "shown");
+    let old = old.map_or(Ok(()), |(path, old)| {
+        judge(path, old.damage(), &old.trace().definitions.left_out(), "shown")
+    });
+    judged.and(old)
 }
 
 fn unusable(error: TraceError) -> Failure {
     Failure::Use(error.to_string())
 }
 
-fn complain(path: &Path, damage: Option<Damage>, done: &str) -> Result<(), Failure> {
-    match damage {
-        Some(damage) => Err(Failure::Failed(format!(
-            "the trace {} {damage}; what stands before is {done}",
-            path.display()
-        ))),
-        None => Ok(()),
+/// Says what a file lacks; a failure if something is lost for it.
+pub fn judge(path: &Path, damage: Option<&Damage>, left_out: &[Omission], done: &str) -> Result<(), Failure> {
+    let path = path.display();
+    for what in left_out {
+        complain(&format!("warpsmith: the trace {path}: {}", what.text));
     }
+    if let Some(damage) = damage {
+        complain(&format!("warpsmith: the trace {path} {damage}; what stands before is {done}"));
+    }
+    let is_lost = damage.is_some() || left_out.iter().any(|what| what.is_lost);
+    if is_lost { Err(Failure::Shown) } else { Ok(()) }
 }

@@ -148,3 +148,39 @@ fn kernels_get_their_counters() {
     assert!(!folder.join("page.html").exists());
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+fn kernel(name: &str, ts: &str) -> String {
+    format!(
+        r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{ts},"dur":10,"args":{{"device":0,"stream":7}}}}"#
+    )
+}
+
+/// The exit code says whether the tables lack something, standard error and the document what.
+#[test]
+fn what_is_left_out_is_said() {
+    let (a, b) = (kernel("a", "1723456789012345.001"), kernel("b", "1723456789012365.004"));
+    let lost = format!("[{a},{b},{}]", kernel("c", "0"));
+    let no_end = format!("{{\"traceEvents\":[{a},{b},");
+    for (text, code, words) in [
+        (lost.as_str(), 1, "events without a time: 1 (kernel 1)"),
+        (no_end.as_str(), 0, "end of the file: it is missing"),
+    ] {
+        for args in [&["trace.json"][..], &["trace.json", "--json"], &["trace.json", "--chrome", "out.json"]]
+        {
+            let run = trace(text.as_bytes(), &[args]);
+            assert_eq!(run.code(), Some(code), "{args:?} {}", run.stderr());
+            assert!(
+                run.stderr().contains(words) && run.stderr().lines().count() == 1,
+                "{args:?} {}",
+                run.stderr()
+            );
+            if args.contains(&"--json") {
+                let document: serde_json::Value = serde_json::from_str(&run.stdout()).unwrap();
+                assert!(document["left_out"][0].as_str().unwrap().contains(words), "{document}");
+                assert_eq!(document["devices"][0]["span"], 30_003);
+            }
+        }
+    }
+    let run = trace(format!("[{a},{b}]").as_bytes(), &[&["trace.json"]]);
+    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
+}

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use flate2::write::GzEncoder;
+
 use crate::chrome::ChromeWriter;
 use crate::counters::CounterReport;
-use crate::definitions::Definitions;
+use crate::definitions::{Definitions, Omission};
 use crate::error::{Damage, TraceError};
 use crate::perfetto::PerfettoWriter;
 use crate::record::Record;
@@ -25,13 +27,22 @@ pub enum FileFormat {
     Html,
 }
 
-/// The largest file, in bytes, that [`convert`] reads as a whole, so that its records are sorted as a whole.
-const WHOLE: u64 = 256 << 20;
+/// The most records that [`convert`] holds, so that they are sorted as a whole.
+const WHOLE: usize = 2_000_000;
+
+/// What became of a trace that was written in another format.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Converted {
+    /// The damage at which reading stopped; `None` for a whole file.
+    pub damage: Option<Damage>,
+    /// What the reader left out.
+    pub left_out: Vec<Omission>,
+}
 
 /// Writes the trace in `from` to the file `to`, in another format. The kernels get what `counters` has of them as arguments, if
-/// there is a report: see [`CounterReport::annotate`]. Takes bounded memory: the records of a file of more than
-/// 256 MiB are sorted only as far as [`PerfettoWriter`] does, and a page is of a [`Digest`]. Returns the damage at which
-/// reading stopped.
+/// there is a report: see [`CounterReport::annotate`]. Takes bounded memory: more than two million records are sorted only as
+/// far as [`PerfettoWriter`] does, and a page is of a [`Digest`].
 ///
 /// # Errors
 /// [`TraceError`] when there is no such file, nothing in it can be read as a trace, both paths name one file, the report has
@@ -41,28 +52,94 @@ pub fn convert(
     to: impl AsRef<Path>,
     format: FileFormat,
     counters: Option<&CounterReport>,
-) -> Result<Option<Damage>, TraceError> {
+) -> Result<Converted, TraceError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if from.canonicalize().is_ok_and(|from| to.canonicalize().is_ok_and(|to| from == to)) {
         let reason = "cannot be converted into itself; give another path to write to".to_owned();
         return Err(TraceError { path: from.to_path_buf(), reason });
     }
-    if format == FileFormat::Html {
-        let digest = Digest::read_by(|sink| read(from, counters, sink))?;
-        let name = from.file_name().unwrap_or(from.as_os_str());
-        digest.write_html(to, &name.to_string_lossy())?;
-        return Ok(digest.damage().cloned());
-    }
-    if std::fs::metadata(from).is_ok_and(|about| about.len() > WHOLE) {
-        return convert_piecewise(from, to, format, counters);
-    }
-    let mut trace = Trace::default();
-    let damage = read(from, counters, &mut trace)?;
+    let read = |sink: &mut dyn Sink| read(from, counters, sink);
     match format {
-        FileFormat::Chrome => trace.write_chrome(to)?,
-        _ => trace.write_perfetto(to)?,
+        FileFormat::Html => {
+            let digest = Digest::read_by(read)?;
+            let name = from.file_name().unwrap_or(from.as_os_str());
+            digest.write_html(to, &name.to_string_lossy())?;
+            let left_out = digest.trace().definitions.left_out();
+            Ok(Converted { damage: digest.damage().cloned(), left_out })
+        }
+        FileFormat::Chrome if is_compressed(to) => {
+            let make = |file| ChromeWriter::new(GzEncoder::new(file, flate2::Compression::default()));
+            let end = |file: GzEncoder<BufWriter<File>>| file.finish()?.flush();
+            write(read, to, make, |writer, trace| end(trace.chrome(writer)?), |writer| end(writer.finish()?))
+        }
+        FileFormat::Chrome => {
+            let whole = |writer, trace: &Trace| trace.chrome(writer).map(|_| ());
+            write(read, to, ChromeWriter::new, whole, |writer| writer.finish().map(|_| ()))
+        }
+        FileFormat::Perfetto => {
+            let whole = |writer, trace: &Trace| trace.perfetto(writer).map(|_| ());
+            write(read, to, PerfettoWriter::new, whole, |writer| writer.finish().map(|_| ()))
+        }
     }
-    Ok(damage)
+}
+
+/// Reads a file, and writes it by a writer: as a whole, or from some number of records on as they come.
+fn write<W: Sink>(
+    read: impl FnOnce(&mut dyn Sink) -> Result<Option<Damage>, TraceError>,
+    to: &Path,
+    make: impl Fn(BufWriter<File>) -> W,
+    whole: impl FnOnce(W, &Trace) -> io::Result<()>,
+    finish: impl FnOnce(W) -> io::Result<()>,
+) -> Result<Converted, TraceError> {
+    let make = || Ok(make(BufWriter::new(File::create(to)?)));
+    let mut target = Target { trace: Trace::default(), writer: None, make: &make };
+    let damage = read(&mut target);
+    let left_out = target.definitions().left_out();
+    let is_begun = target.writer.is_some();
+    let written = match (&damage, target.writer) {
+        (Ok(_), Some(writer)) => finish(writer),
+        (Ok(_), None) => make().and_then(|writer| whole(writer, &target.trace)),
+        (Err(_), _) => Ok(()),
+    };
+    if is_begun && (damage.is_err() || written.is_err()) {
+        // A part that stays does no harm.
+        let _ = std::fs::remove_file(to);
+    }
+    let damage = damage?;
+    written.map_err(|error| unwritable(to, &error))?;
+    Ok(Converted { damage, left_out })
+}
+
+/// Holds records, and hands them to a writer when they are too many.
+struct Target<'a, W> {
+    trace: Trace,
+    writer: Option<W>,
+    make: &'a dyn Fn() -> io::Result<W>,
+}
+
+impl<W: Sink> Sink for Target<'_, W> {
+    fn definitions(&mut self) -> &mut Definitions {
+        match &mut self.writer {
+            Some(writer) => writer.definitions(),
+            None => &mut self.trace.definitions,
+        }
+    }
+
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        if let Some(writer) = &mut self.writer {
+            return writer.record(record);
+        }
+        if self.trace.len() < WHOLE {
+            return self.trace.record(record);
+        }
+        let writer = self.writer.insert((self.make)()?);
+        let trace = std::mem::take(&mut self.trace);
+        let mut records: Vec<Record> = trace.records().collect();
+        *writer.definitions() = trace.definitions;
+        records.sort_by_key(Record::start);
+        records.push(*record);
+        records.iter().try_for_each(|record| writer.record(record))
+    }
 }
 
 /// Reads a file whose kernels are to have counters.
@@ -103,43 +180,4 @@ impl Sink for Annotated<'_> {
         }
         self.sink.record(record)
     }
-}
-
-fn convert_piecewise(
-    from: &Path,
-    to: &Path,
-    format: FileFormat,
-    counters: Option<&CounterReport>,
-) -> Result<Option<Damage>, TraceError> {
-    let file = BufWriter::new(File::create(to).map_err(|error| unwritable(to, &error))?);
-    let damage = match format {
-        FileFormat::Chrome if is_compressed(to) => {
-            let encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-            let mut writer = ChromeWriter::new(encoder);
-            let damage = read(from, counters, &mut writer);
-            let end = |writer: ChromeWriter<flate2::write::GzEncoder<BufWriter<File>>>| {
-                writer.finish()?.finish()?.flush()
-            };
-            damage.map(|damage| (damage, end(writer)))
-        }
-        FileFormat::Chrome => {
-            let mut writer = ChromeWriter::new(file);
-            let damage = read(from, counters, &mut writer);
-            damage.map(|damage| (damage, writer.finish().map(|_| ())))
-        }
-        _ => {
-            let mut writer = PerfettoWriter::new(file);
-            let damage = read(from, counters, &mut writer);
-            damage.map(|damage| (damage, writer.finish().map(|_| ())))
-        }
-    };
-    let written = damage.and_then(|(damage, written)| {
-        written.map_err(|error| unwritable(to, &error))?;
-        Ok(damage)
-    });
-    if written.is_err() {
-        // A part that stays does no harm.
-        let _ = std::fs::remove_file(to);
-    }
-    written
 }

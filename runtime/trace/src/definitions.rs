@@ -168,7 +168,54 @@ impl<K: Hash + Eq, T> Table<K, T> {
     }
 }
 
-/// What the records of a trace refer to. Its memory is bounded but for the texts: see [`OTHERS`].
+/// Facts and devices that a file may have.
+const MOST_FACTS: usize = 1 << 10;
+const MOST_DEVICES: usize = 1 << 12;
+
+/// What a reader leaves out of a trace, or shortens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    All,
+    Timeless,
+    Begins,
+    Ends,
+    End,
+    Texts,
+}
+
+impl LeftOut {
+    const ALL: [LeftOut; 6] =
+        [LeftOut::All, LeftOut::Timeless, LeftOut::Begins, LeftOut::Ends, LeftOut::End, LeftOut::Texts];
+
+    /// The key among the facts.
+    fn key(self) -> &'static str {
+        match self {
+            LeftOut::All => "none of the events is read",
+            LeftOut::Timeless => "events without a time",
+            LeftOut::Begins => "begins without an end",
+            LeftOut::Ends => "ends without a begin",
+            LeftOut::End => "end of the file",
+            LeftOut::Texts => "texts",
+        }
+    }
+
+    /// Whether tables lack something for it.
+    fn is_lost(self) -> bool {
+        !matches!(self, LeftOut::End | LeftOut::Texts)
+    }
+}
+
+/// Something that was left out of a trace when it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Omission {
+    /// What, and how many.
+    pub text: String,
+    /// Whether the tables lack something for it, such as a kernel that has no time.
+    pub is_lost: bool,
+}
+
+/// What the records of a trace refer to, in bounded memory: see [`OTHERS`] and [`Names`].
 #[derive(Debug, Clone, Default)]
 pub struct Definitions {
     /// The texts.
@@ -201,6 +248,47 @@ impl Definitions {
         ThreadId(self.threads.place((process, id), others, new))
     }
 
+    /// Adds a fact about the trace, and bounds how many there are and how long.
+    pub(crate) fn add_fact(&mut self, key: &str, value: &str) {
+        if self.about.len() < MOST_FACTS || self.about.contains_key(key) {
+            let (key, value) = (self.names.kept(key), self.names.kept(value));
+            self.about.insert(key, value);
+        }
+    }
+
+    /// Adds a device, and bounds how many there are and how long their names.
+    pub(crate) fn add_device(&mut self, ordinal: u32, device: Device) {
+        if self.devices.len() < MOST_DEVICES || self.devices.contains_key(&ordinal) {
+            let name = self.names.kept(&device.name);
+            self.devices.insert(ordinal, Device { name, ..device });
+        }
+    }
+
+    /// Says of a trace what its reader left out or shortened.
+    pub(crate) fn add_left_out(&mut self, what: LeftOut, text: &str) {
+        self.about.insert(what.key().to_owned(), text.to_owned());
+    }
+
+    /// What was left out of the trace or shortened when it was read. Kinds of events that no record stands for are not among
+    /// it if there are others: [`Self::about`] has them.
+    pub fn left_out(&self) -> Vec<Omission> {
+        let said = |what: LeftOut| {
+            let text = self.about.get(what.key())?;
+            Some(Omission { text: format!("{}: {text}", what.key()), is_lost: what.is_lost() })
+        };
+        LeftOut::ALL.into_iter().filter_map(said).collect()
+    }
+
+    /// Says which texts were shortened or replaced; how many were replaced.
+    pub(crate) fn add_texts_left_out(&mut self) -> u64 {
+        let (shortened, replaced) = self.names.not_kept();
+        if shortened + replaced > 0 {
+            let text = format!("{shortened} shortened to 16 KiB, {replaced} replaced by `others`");
+            self.add_left_out(LeftOut::Texts, &text);
+        }
+        replaced
+    }
+
     /// What was counted of a kernel on a stream.
     pub(crate) fn counted_of(&self, kernel: Name, stream: StreamId) -> Option<KernelCounted> {
         if self.counted.is_empty() {
@@ -222,20 +310,22 @@ impl Definitions {
     /// The counter `name` of a device, or of the host.
     pub fn counter(&mut self, device: Option<u32>, name: &str, unit: &str) -> CounterId {
         let others = || (device, OTHERS_NAME.to_owned());
-        let new = |(device, name): &(_, String)| Counter {
-            device: *device,
-            name: name.clone(),
-            unit: unit.to_owned(),
-        };
-        CounterId(self.counters.place((device, name.to_owned()), others, new))
+        let key = (device, name.to_owned());
+        if let Some(place) = self.counters.places.get(&key) {
+            return CounterId(*place);
+        }
+        let (key, unit) = ((device, self.names.kept(name)), self.names.kept(unit));
+        let new = |(device, name): &(_, String)| Counter { device: *device, name: name.clone(), unit };
+        CounterId(self.counters.place(key, others, new))
     }
 
     /// Names a stream.
     pub fn name_stream(&mut self, id: StreamId, name: &str) {
         if let Some(stream) = self.streams.entries.get_mut(id.index())
             && stream.id != OTHERS
+            && stream.name != name
         {
-            name.clone_into(&mut stream.name);
+            stream.name = self.names.kept(name);
         }
     }
 
@@ -243,8 +333,9 @@ impl Definitions {
     pub fn name_thread(&mut self, id: ThreadId, name: &str) {
         if let Some(thread) = self.threads.entries.get_mut(id.index())
             && thread.id != OTHERS
+            && thread.name != name
         {
-            name.clone_into(&mut thread.name);
+            thread.name = self.names.kept(name);
         }
     }
 

@@ -103,7 +103,7 @@ impl Values {
         }
     }
 
-    fn get(&self, key: Key) -> Option<Value> {
+    pub(crate) fn get(&self, key: Key) -> Option<Value> {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
     }
 

@@ -15,8 +15,9 @@
 //! ```
 //!
 //! Guarantees: equal traces become equal bytes. What was written reads back equal. Files of any size are read and written
-//! in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) has the tables of such a file. A damaged file is an error that says where, never a panic, and what stands
-//! before the damage is kept.
+//! in bounded memory, unless into a [`Trace`]; a [`Digest`](summary::Digest) has the tables of such a file. A compressed file
+//! that unpacks to more than 200 times its size is damaged. A damaged file is an error that says where, never a panic, and what
+//! stands before the damage is kept. What a reader leaves out it says: [`Definitions::left_out`].
 //!
 //! | module | what it holds |
 //! | --- | --- |
@@ -52,9 +53,10 @@ pub mod summary;
 mod trace;
 
 pub use self::chrome::ChromeWriter;
-pub use self::convert::{FileFormat, convert};
+pub use self::convert::{Converted, FileFormat, convert};
 pub use self::definitions::{
-    Counter, CounterId, Definitions, Device, KernelCounted, Loss, OTHERS, Stream, StreamId, Thread, ThreadId,
+    Counter, CounterId, Definitions, Device, KernelCounted, Loss, OTHERS, Omission, Stream, StreamId, Thread,
+    ThreadId,
 };
 pub use self::error::{Damage, TraceError};
 pub use self::names::{Name, Names};

@@ -399,4 +399,18 @@ impl Record {
             _ => self.start(),
         }
     }
+
+    /// Sets the end, no earlier than the begin; a record of a moment stays as it is.
+    pub(crate) fn end_at(&mut self, at: u64) {
+        let at = at.max(self.start());
+        match self {
+            Record::Kernel(record) => record.end = at,
+            Record::Transfer(record) => record.end = at,
+            Record::Call(record) => record.end = at,
+            Record::Sync(record) => record.end = at,
+            Record::Range(record) => record.end = at,
+            Record::Graph(record) => record.end = at,
+            Record::Mark(_) | Record::Wait(_) | Record::Memory(_) | Record::Sample(_) => {}
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A trace in memory, and its files.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
@@ -45,7 +45,21 @@ impl Sink for Trace {
         &mut self.definitions
     }
 
+    /// Fails where a file has more records than memory holds.
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        let space = match record {
+            Record::Kernel(_) => self.kernels.try_reserve(1),
+            Record::Transfer(_) => self.transfers.try_reserve(1),
+            Record::Call(_) => self.calls.try_reserve(1),
+            Record::Sync(_) => self.syncs.try_reserve(1),
+            Record::Range(_) => self.ranges.try_reserve(1),
+            Record::Mark(_) => self.marks.try_reserve(1),
+            Record::Wait(_) => self.waits.try_reserve(1),
+            Record::Memory(_) => self.memory.try_reserve(1),
+            Record::Sample(_) => self.samples.try_reserve(1),
+            Record::Graph(_) => self.graphs.try_reserve(1),
+        };
+        space?;
         self.push(*record);
         Ok(())
     }
@@ -219,29 +233,109 @@ pub(crate) fn unwritable(path: &Path, error: &io::Error) -> TraceError {
 
 fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Damage>, String> {
     let head = input.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
-    let read = match Format::of(head) {
-        Format::Empty => return Err("is empty; write it again".to_owned()),
-        Format::Compressed => {
-            let mut inner = BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input));
-            let head = inner
-                .fill_buf()
-                .map_err(|error| format!("cannot be unpacked: {error}; copy or write it again"))?;
-            match Format::of(head) {
-                Format::Empty => return Err("is empty; write it again".to_owned()),
-                Format::Json => chrome::read(&mut inner, sink),
-                Format::Perfetto => perfetto::read(&mut inner, sink),
-                Format::Compressed | Format::Other => return Err(NO_TRACE.to_owned()),
-            }
-        }
-        Format::Json => chrome::read(&mut input, sink),
-        Format::Perfetto => perfetto::read(&mut input, sink),
-        Format::Other => return Err(NO_TRACE.to_owned()),
+    let read = if Format::of(head) == Format::Compressed {
+        let mut inner = Unpacked::new(input);
+        inner.fill_buf().map_err(|error| format!("cannot be unpacked: {error}; copy or write it again"))?;
+        read_plain(inner, sink)?
+    } else {
+        read_plain(input, sink)?
     };
+    let replaced = sink.definitions().add_texts_left_out();
     match read {
-        Ok(()) => Ok(None),
+        Ok(_) if replaced == 0 => Ok(None),
+        Ok(at) => {
+            let reason = format!("its texts are too many: {replaced} are replaced by `others`");
+            Ok(Some(Damage { at, reason }))
+        }
         Err(Stop::Damaged(damage)) => Ok(Some(damage)),
         Err(Stop::Foreign(reason)) => Err(reason),
-        Err(Stop::Output(error)) => Err(format!("was read, but the other file cannot be written: {error}")),
+        Err(Stop::Output(error)) => {
+            Err(format!("was read, but its records cannot be kept or written: {error}"))
+        }
+    }
+}
+
+fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64, Stop>, String> {
+    // An error here has a place further on.
+    if input.fill_buf().is_ok_and(|head| head.starts_with(BYTE_ORDER_MARK)) {
+        input.consume(BYTE_ORDER_MARK.len());
+    }
+    Ok(match Format::of(input.fill_buf().map_err(|error| format!("cannot be read: {error}"))?) {
+        Format::Empty => return Err("is empty; write it again".to_owned()),
+        Format::Json => chrome::read(&mut input, sink),
+        Format::Perfetto => perfetto::read(&mut input, sink),
+        Format::Compressed | Format::Other => return Err(NO_TRACE.to_owned()),
+    })
+}
+
+/// What some editors begin a text with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// What a compressed file holds. It ends with an error where it unpacks to much more than a trace does.
+struct Unpacked<R> {
+    inner: BufReader<MultiGzDecoder<Counted<R>>>,
+    bytes: u64,
+}
+
+/// How many times longer than the file, and how long in any case, its content may be. Traces are about 20 times as long.
+const MOST_RATIO: u64 = 200;
+const ANY_LENGTH: u64 = 64 << 20;
+
+/// Counts what is read.
+struct Counted<R> {
+    input: R,
+    bytes: u64,
+}
+
+impl<R: BufRead> Unpacked<R> {
+    fn new(input: R) -> Self {
+        let decoder = MultiGzDecoder::new(Counted { input, bytes: 0 });
+        Unpacked { inner: BufReader::with_capacity(1 << 16, decoder), bytes: 0 }
+    }
+}
+
+impl<R: BufRead> BufRead for Unpacked<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.bytes > ANY_LENGTH && self.bytes / MOST_RATIO > self.inner.get_ref().get_ref().bytes {
+            let reason =
+                format!("it unpacks to more than {MOST_RATIO} times its size; unpack it and read that");
+            return Err(io::Error::other(reason));
+        }
+        self.inner.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.bytes += count as u64;
+        self.inner.consume(count);
+    }
+}
+
+impl<R: BufRead> Read for Unpacked<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let ahead = self.fill_buf()?;
+        let count = ahead.len().min(into.len());
+        into[..count].copy_from_slice(&ahead[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(into)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.input.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.bytes += count as u64;
+        self.input.consume(count);
     }
 }
 
@@ -249,6 +343,7 @@ const NO_TRACE: &str = "is no trace: it begins neither like Perfetto's format no
                         give a file that the profiler wrote, or PyTorch's";
 
 /// The format of a file, by its first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Empty,
     Compressed,
@@ -263,7 +358,9 @@ impl Format {
         match (head, text) {
             ([0x1f, 0x8b, ..], _) => Format::Compressed,
             (_, [b'{' | b'[']) => Format::Json,
-            (_, [b'{' | b'[', b'{' | b'"' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n', ..]) => Format::Json,
+            (_, [b'{' | b'[', b'{' | b'"' | b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n', ..]) => {
+                Format::Json
+            }
             ([0x0a, _, ..], _) => Format::Perfetto,
             (_, []) => Format::Empty,
             _ => Format::Other,

@@ -3,7 +3,11 @@
 //! What Kineto has no word for has one of ours, which those tools skip: graphs, waits that were inserted, source lines.
 
 mod event;
+mod json;
+mod number;
+mod open;
 mod read;
+mod records;
 mod write;
 
 pub(crate) use self::read::read;
@@ -30,6 +34,24 @@ const CATEGORIES: [(&str, &str); 10] = [
     (category::GRAPH, "graph"),
     (category::RANGE, "user_annotation"),
 ];
+/// Categories of PyTorch's profilers before 2022, and of those for other devices, with today's.
+const OLD_CATEGORIES: [(&str, &str); 13] = [
+    ("Kernel", "kernel"),
+    ("concurrent_kernel", "kernel"),
+    ("Memcpy", "gpu_memcpy"),
+    ("Memset", "gpu_memset"),
+    ("Runtime", "cuda_runtime"),
+    ("runtime", "cuda_runtime"),
+    ("xpu_runtime", "cuda_runtime"),
+    ("privateuse1_runtime", "cuda_runtime"),
+    ("Driver", "cuda_driver"),
+    ("xpu_driver", "cuda_driver"),
+    ("privateuse1_driver", "cuda_driver"),
+    ("Operator", "cpu_op"),
+    ("Overhead", "overhead"),
+];
+/// The name of the traces that we write.
+const OURS: &str = "warpsmith";
 /// What a trace says of itself in a program of several processes: its rank.
 const RANK: &str = "rank";
 /// Kineto's categories of ranges; a range that has one keeps it.

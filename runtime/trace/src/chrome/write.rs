@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::{
-    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, RANGES, RANK, SYNC_STREAM, SYNCS,
-    TRANSFERS, WAIT, runtime_name,
+    CATEGORIES, FLOW, Facts, INSTANT, MARK, MEMORY, OF_DEVICE, OF_HOST, OURS, RANGES, RANK, SYNC_STREAM,
+    SYNCS, TRANSFERS, WAIT, runtime_name,
 };
 use crate::definitions::{Definitions, StreamId, ThreadId};
 use crate::event::{Event, Key, Track, Value, Values};
@@ -98,7 +98,7 @@ impl<W: Write> ChromeWriter<W> {
         serde_json::to_writer(&mut self.bytes, &properties)?;
         write!(self.bytes, ",\n\"warpsmith\":")?;
         serde_json::to_writer(&mut self.bytes, &facts)?;
-        write!(self.bytes, ",\n\"traceName\":\"warpsmith\"}}\n")?;
+        self.bytes.extend_from_slice(b"}\n");
         self.out.write_all(&self.bytes)?;
         self.out.flush()?;
         Ok(self.out)
@@ -111,7 +111,7 @@ impl<W: Write> ChromeWriter<W> {
             let rank =
                 self.definitions.about.get(RANK).and_then(|rank| rank.parse::<u32>().ok()).unwrap_or(0);
             let head = format!(
-                "{{\"schemaVersion\":1,\"distributedInfo\":{{\"rank\": {rank}}},\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{base},\"traceEvents\":["
+                "{{\"schemaVersion\":1,\"distributedInfo\":{{\"rank\": {rank}}},\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":{base},\"traceName\":\"{OURS}\",\"traceEvents\":["
             );
             self.bytes.extend_from_slice(head.as_bytes());
         }
@@ -327,9 +327,7 @@ impl<W: Write> ChromeWriter<W> {
                 put("Device Id", Json::Uint(memory.device.into()))?;
             }
             Record::Sample(sample) => {
-                // JSON has no other numbers.
-                let value = if sample.value.is_finite() { sample.value } else { 0.0 };
-                return put("value", Json::Float(value));
+                return put("value", Json::Float(sample.value));
             }
             _ => {}
         }
@@ -352,8 +350,7 @@ impl<W: Write> ChromeWriter<W> {
             let value = match *value {
                 Value::Uint(value) => Json::Uint(value),
                 Value::Int(value) => Json::Int(value),
-                Value::Float(value) if value.is_finite() => Json::Float(value),
-                Value::Float(_) => continue,
+                Value::Float(value) => Json::Float(value),
                 Value::Text(name) => Json::Text(names.text(name)),
                 Value::Size(size) => Json::Size(size),
             };
@@ -401,7 +398,9 @@ impl Json<'_> {
         match self {
             Json::Uint(value) => uint(out, value),
             Json::Int(value) => int(out, value),
-            Json::Float(value) => write!(out, "{value:?}")?,
+            Json::Float(value) if value.is_finite() => write!(out, "{value:?}")?,
+            // JSON has no numbers for these.
+            Json::Float(value) => write!(out, "\"{value:?}\"")?,
             Json::Text(text) => serde_json::to_writer(out, text)?,
             Json::Size(size) => {
                 for (axis, side) in size.into_iter().enumerate() {

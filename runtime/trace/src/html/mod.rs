@@ -92,11 +92,11 @@ fn page(trace: &Trace, summary: &Summary, title: &str, mut notes: Vec<String>) -
 /// The tables with no more rows than a page has.
 fn cut(mut summary: Summary, notes: &mut Vec<String>) -> Summary {
     let mut left_out = 0;
-    let Summary { kernels, late, lines, calls, ranges, graphs, waits, allocations, streams, .. } =
-        &mut summary;
-    for rows in [kernels, late, lines, calls] {
+    let Summary { kernels, late, lines, calls, driver_calls, .. } = &mut summary;
+    for rows in [kernels, late, lines, calls, driver_calls] {
         shorten(rows, &mut left_out);
     }
+    let Summary { ranges, graphs, waits, allocations, streams, .. } = &mut summary;
     shorten(ranges, &mut left_out);
     shorten(graphs, &mut left_out);
     shorten(waits, &mut left_out);

@@ -19,8 +19,11 @@ const MOST: u64 = 16 << 20;
 /// deep.
 const MOST_HELD: usize = 1 << 20;
 
-/// Reads a trace into `sink`.
-pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), Stop> {
+/// The most texts that sequences number; ours number one for each name that occurs on a lane.
+const MOST_INTERNED: usize = 8 << 20;
+
+/// Reads a trace into `sink`; its length in bytes.
+pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<u64, Stop> {
     let mut reader = Reader::default();
     let mut at = 0;
     let mut packet = Vec::new();
@@ -39,17 +42,18 @@ pub(crate) fn read(input: &mut impl BufRead, sink: &mut dyn Sink) -> Result<(), 
             return Err(Stop::damaged(begun, "a packet is no protocol buffer"));
         }
         let held = [
-            (reader.sequences.len(), "sequences"),
-            (reader.tracks.len(), "tracks"),
-            (reader.open, "open slices"),
+            (reader.sequences.len(), MOST_HELD, "sequences"),
+            (reader.tracks.len(), MOST_HELD, "tracks"),
+            (reader.open, MOST_HELD, "open slices"),
+            (reader.interned, MOST_INTERNED, "numbered texts"),
         ];
-        if let Some((_, what)) = held.into_iter().find(|(held, _)| *held > MOST_HELD) {
-            return Err(Stop::damaged(begun, format!("there are more than {MOST_HELD} {what}")));
+        if let Some((_, most, what)) = held.into_iter().find(|(held, most, _)| held > most) {
+            return Err(Stop::damaged(begun, format!("there are more than {most} {what}")));
         }
     }
     match reader.foreign() {
         Some(stop) => Err(stop),
-        None => reader.end(at),
+        None => reader.end(at).map(|()| at),
     }
 }
 
@@ -98,6 +102,8 @@ struct Reader {
     has_packets: bool,
     /// Slices that are open, of all sequences.
     open: usize,
+    /// Texts that sequences have numbered.
+    interned: usize,
     /// Events of kinds or on tracks that this version does not know.
     unknown: u64,
 }
@@ -180,7 +186,7 @@ impl Reader {
                 state.track = track.map_or(state.track, |(_, track)| track.uint());
             }
         }
-        state.intern(interned, sink);
+        self.interned += state.intern(interned, sink);
         if let Some(event) = event {
             let time = match clock {
                 Some(BOOTTIME) => time,
@@ -219,13 +225,11 @@ impl Reader {
             Description::Trace(facts) => {
                 self.is_ours = true;
                 self.is_complete = facts.complete;
-                definitions.about = facts.about;
+                facts.about.iter().for_each(|(key, value)| definitions.add_fact(key, value));
                 definitions.loss = facts.loss;
             }
             Description::Device { ordinal, device } => {
-                if definitions.devices.len() < MOST_HELD {
-                    definitions.devices.insert(ordinal, device);
-                }
+                definitions.add_device(ordinal, device);
             }
             Description::Thread(thread) => {
                 let id = definitions.thread(thread.process, thread.id);
@@ -266,7 +270,9 @@ impl State {
         }
     }
 
-    fn intern(&mut self, message: &[u8], sink: &mut dyn Sink) {
+    /// Takes the texts that a packet numbers; how many there are.
+    fn intern(&mut self, message: &[u8], sink: &mut dyn Sink) -> usize {
+        let mut count = 0;
         for (number, entry) in Fields::new(message) {
             let (mut id, mut text) = (0, "");
             for (number, value) in Fields::new(entry.bytes()) {
@@ -276,6 +282,7 @@ impl State {
                     _ => {}
                 }
             }
+            count += 1;
             let names = &mut sink.definitions().names;
             match number {
                 field::interned::CATEGORY => _ = self.categories.insert(id, names.intern(text)),
@@ -292,6 +299,7 @@ impl State {
                 _ => {}
             }
         }
+        count
     }
 
     /// Whether the event is of a kind that this version knows.
@@ -320,7 +328,11 @@ impl State {
                 field::event::NAME => open.name = self.names.get(&value.uint()).copied().unwrap_or_default(),
                 field::event::FLOW => open.correlation = value.uint(),
                 field::event::DOUBLE_VALUE => count = f64::from_bits(value.uint()),
-                field::event::ANNOTATION => open.values.0.extend(self.annotation(value, tracks, sink)),
+                field::event::ANNOTATION => {
+                    let value = self.annotation(value, tracks, sink);
+                    // The first of a key counts, so that an event holds no more values than there are keys.
+                    open.values.0.extend(value.filter(|(key, _)| open.values.get(*key).is_none()));
+                }
                 _ => {}
             }
         }

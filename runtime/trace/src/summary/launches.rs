@@ -54,7 +54,8 @@ pub(super) fn launches(work: &[Work]) -> Launches {
     launches.median_delay = at(50).unwrap_or(0);
     launches.delay_99 = at(99).unwrap_or(0);
     launches.max_delay = delays.last().copied().unwrap_or(0);
-    launches.average_delay =
-        super::rows::ratio(delays.iter().map(|delay| *delay as f64).sum(), delays.len() as f64);
+    // A sum of no floats is -0.
+    let total = delays.iter().fold(0.0, |total, delay| total + *delay as f64);
+    launches.average_delay = super::rows::ratio(total, delays.len() as f64);
     launches
 }

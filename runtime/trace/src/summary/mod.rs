@@ -29,6 +29,7 @@ use self::tally::Tally;
 use self::work::Work;
 use crate::definitions::Loss;
 use crate::names::Name;
+use crate::record::Library;
 use crate::trace::Trace;
 
 /// The tables of a trace.
@@ -62,8 +63,12 @@ pub struct Summary {
     pub ranges: Vec<RangeRow>,
     /// By source line, kernels and copies together; bytes and bandwidth are of kernels.
     pub lines: Vec<Row>,
-    /// By function, calls on the host.
+    /// By function, calls of the runtime and of libraries on the host.
     pub calls: Vec<Row>,
+    /// By function, calls of the driver, of which most are made inside those.
+    pub driver_calls: Vec<Row>,
+    /// By kind, what the profiler or the driver spent besides.
+    pub overhead: Vec<Row>,
     /// Each graph.
     pub graphs: Vec<GraphRow>,
     /// Waits that the runtime inserted, the most frequent first.
@@ -106,7 +111,9 @@ fn summary(trace: &Trace, tally: &Tally) -> Summary {
         transfers: tally.transfers(definitions),
         ranges: ranges::ranges(trace, &work, &late),
         lines: tally.lines(definitions),
-        calls: tally.calls(definitions),
+        calls: tally.calls(Library::Runtime, definitions),
+        driver_calls: tally.calls(Library::Driver, definitions),
+        overhead: tally.calls(Library::Overhead, definitions),
         graphs: tally.graphs(),
         waits: tally.waits(definitions),
         memory: tally.memory_rows(),

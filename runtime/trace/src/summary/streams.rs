@@ -198,7 +198,8 @@ fn row(trace: &Trace, id: StreamId, lane: &Lane<'_>, lanes: &BTreeMap<StreamId, 
 fn queue(work: &[&Work], first: u64, span: u64) -> (u64, f64) {
     let queued = work.iter().filter_map(|work| Some((work.launch?.start, work.start)));
     let queued: Vec<(u64, u64)> = queued.filter(|(from, to)| from < to).collect();
-    let total: f64 = queued.iter().map(|(from, to)| (to - from.max(&first)) as f64).sum();
+    // A sum of no floats is -0.
+    let total = queued.iter().fold(0.0, |total, (from, to)| total + (to - from.max(&first)) as f64);
     // What begins at a time has left the queue before what is launched then.
     let changes = queued.iter().flat_map(|(from, to)| [(*from, 1_i64), (*to, -1)]);
     let mut changes: Vec<(u64, i64)> = changes.collect();

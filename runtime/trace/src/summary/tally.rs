@@ -111,7 +111,8 @@ pub(crate) struct Tally {
     kernels: HashMap<Name, Sum>,
     transfers: HashMap<&'static str, Sum>,
     lines: HashMap<Name, Sum>,
-    calls: HashMap<Name, Sum>,
+    /// By where they went, which may be inside each other.
+    calls: [HashMap<Name, Sum>; 3],
     memory: BTreeMap<u32, MemoryRow>,
     allocations: HashMap<Name, AllocationRow>,
     /// The line and the bytes of what is allocated, by device and address.
@@ -144,7 +145,9 @@ impl Tally {
                 self.transfers.entry(copy.kind.name()).or_default().move_bytes(duration, copy.bytes, None);
                 self.work(copy.line, copy.graph, duration, |sum| sum.add(duration));
             }
-            Record::Call(call) => self.calls.entry(call.name).or_default().add(duration),
+            Record::Call(call) => {
+                self.calls[level(call.library)].entry(call.name).or_default().add(duration);
+            }
             Record::Graph(graph) => self.graph(graph, duration),
             Record::Memory(memory) => self.memory(memory),
             Record::Wait(wait) => {
@@ -198,8 +201,11 @@ impl Tally {
             let row = self.allocations.entry(memory.line).or_default();
             row.count += 1;
             row.bytes = row.bytes.saturating_add(bytes);
-            row.live = row.live.saturating_add(bytes);
-            self.live.insert((memory.device, memory.address), (memory.line, bytes));
+            // Without an address it is not known when it is freed.
+            if memory.address != 0 {
+                row.live = row.live.saturating_add(bytes);
+                self.live.insert((memory.device, memory.address), (memory.line, bytes));
+            }
         } else {
             row.frees += 1;
             if let Some((line, bytes)) = self.live.remove(&(memory.device, memory.address))
@@ -227,8 +233,8 @@ impl Tally {
         rows(&self.lines, definitions, |name| definitions.names.text(*name))
     }
 
-    pub(super) fn calls(&self, definitions: &Definitions) -> Vec<Row> {
-        rows(&self.calls, definitions, |name| definitions.names.text(*name))
+    pub(super) fn calls(&self, library: Library, definitions: &Definitions) -> Vec<Row> {
+        rows(&self.calls[level(library)], definitions, |name| definitions.names.text(*name))
     }
 
     pub(super) fn memory_rows(&self) -> Vec<MemoryRow> {
@@ -283,5 +289,14 @@ impl Tally {
             }
         };
         self.counters.iter().map(row).collect()
+    }
+}
+
+/// The table of calls of a library. Calls of the runtime and of libraries make those of the driver.
+fn level(library: Library) -> usize {
+    match library {
+        Library::Runtime | Library::Other => 0,
+        Library::Driver => 1,
+        Library::Overhead => 2,
     }
 }

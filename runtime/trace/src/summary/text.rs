@@ -48,24 +48,23 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     let head =
         ["device", "span", "busy", "idle", "idle: host late", "kernels", "copies", "copies beside kernels"];
     out += &table("Devices", &head, devices.collect(), rows);
+    // Without calls, nothing is known of queues.
+    let has_queue = summary.streams.iter().any(|row| row.max_queue > 0);
     let streams = summary.streams.iter().map(|row| {
         let name = format!("{} stream {} {}", row.device, row.stream, row.name);
         let parts = [row.busy, row.host_late, row.waiting, row.copying, row.other];
-        let queue = [row.max_queue.to_string(), format!("{:.1}", row.average_queue)];
         let parts = parts.map(|part| percent(ratio(part as f64, row.span as f64)));
-        [vec![name, time(row.span as f64)], parts.to_vec(), queue.to_vec()].concat()
+        let mut cells = [vec![name, time(row.span as f64)], parts.to_vec()].concat();
+        if has_queue {
+            cells.extend([row.max_queue.to_string(), format!("{:.1}", row.average_queue)]);
+        }
+        cells
     });
-    let head = [
-        "stream",
-        "span",
-        "busy",
-        "idle: host late",
-        "waiting for stream",
-        "for copy",
-        "other",
-        "queue max",
-        "average",
-    ];
+    let mut head =
+        vec!["stream", "span", "busy", "idle: host late", "waiting for stream", "for copy", "other"];
+    if has_queue {
+        head.extend(["queue max", "average"]);
+    }
     out += &table("Streams", &head, streams.collect(), rows);
     let launches = &summary.launches;
     if launches.kernels > 0 {
@@ -99,7 +98,10 @@ pub(super) fn text(summary: &Summary, rows: usize) -> String {
     out += &waits(summary, rows);
     out += &memory(summary, rows);
     out += &counters(summary, rows);
-    out + &by_name("Calls", "function", &summary.calls, rows)
+    out += &by_name("Calls", "function", &summary.calls, rows);
+    out +=
+        &by_name("Driver calls, most of them made by calls above", "function", &summary.driver_calls, rows);
+    out + &by_name("Overhead", "kind", &summary.overhead, rows)
 }
 
 fn ranges(summary: &Summary, rows: usize) -> String {

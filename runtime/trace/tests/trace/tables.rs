@@ -378,3 +378,36 @@ fn an_empty_trace_has_a_summary() {
     assert_eq!((summary.records, summary.span, summary.kernels.len()), (0, 0, 0));
     assert_eq!(summary.text(10), "0 records in 0 ns\n");
 }
+
+/// A call of the runtime and the call of the driver in it are one time, not two.
+#[test]
+fn calls_of_runtime_and_driver_are_apart() {
+    let mut trace = Trace::default();
+    let mut call = |name: &str, library, start, end| {
+        let name = trace.definitions.names.intern(name);
+        trace.calls.push(Call { start, end, name, library, ..Call::default() });
+    };
+    for begin in [0, 1000] {
+        call("stream synchronize", Library::Runtime, begin, begin + 500);
+        call("stream_synchronize", Library::Driver, begin + 10, begin + 490);
+    }
+    call("matmul", Library::Other, 3000, 4000);
+    call("launch", Library::Driver, 3100, 3140);
+    call("buffer flush", Library::Overhead, 5000, 5300);
+    let summary = trace.summary();
+    let rows = |rows: &[warpsmith_trace::summary::Row]| {
+        rows.iter().map(|row| (row.name.clone(), row.count, row.share)).collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&summary.calls), [("matmul".into(), 1, 0.5), ("stream synchronize".into(), 2, 0.5)]);
+    assert_eq!(
+        rows(&summary.driver_calls),
+        [("stream_synchronize".into(), 2, 0.96), ("launch".into(), 1, 0.04)]
+    );
+    assert_eq!(rows(&summary.overhead), [("buffer flush".into(), 1, 1.0)]);
+    let text = summary.text(5);
+    let of = |words: &str| text.lines().position(|line| line.starts_with(words)).expect(words);
+    assert!(
+        of("stream synchronize") < of("Driver calls") && of("Driver calls") < of("stream_synchronize"),
+        "{text}"
+    );
+}

@@ -80,8 +80,13 @@ const sections = [
       share("Waiting for stream", (row) => ratio(row.waiting, row.span), "Another stream's kernel had to end"),
       share("For copy", (row) => ratio(row.copying, row.span), "Another stream's copy had to end"),
       share("Other", (row) => ratio(row.other, row.span), "Longer latencies, or unknown"),
-      number("Queue, most", (row) => row.max_queue, "Kernels and copies that were launched and had not begun"),
-      { name: "average", value: (row) => row.average_queue, cell: (row) => row.average_queue.toFixed(1) },
+      // Without calls, nothing is known of queues.
+      ...(summary.streams.some((row) => row.max_queue > 0)
+        ? [
+            number("Queue, most", (row) => row.max_queue, "Kernels and copies that were launched and had not begun"),
+            { name: "average", value: (row) => row.average_queue, cell: (row) => row.average_queue.toFixed(1) },
+          ]
+        : []),
     ],
     summary.streams,
     "Shares of the stream's span; idle by cause.",
@@ -180,6 +185,14 @@ const sections = [
     summary.counters,
   ),
   table("calls", "Calls", rowsByName("Function", summary.calls, true), summary.calls),
+  table(
+    "driver-calls",
+    "Driver calls",
+    rowsByName("Function", summary.driver_calls, true),
+    summary.driver_calls,
+    "Most of them are made by the calls above, and are part of their time.",
+  ),
+  table("overhead", "Overhead", rowsByName("Kind", summary.overhead, true), summary.overhead),
   section(
     "loss",
     "Loss",

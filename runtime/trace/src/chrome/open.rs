@@ -1,0 +1,97 @@
+//! Slices whose begin and end are events of their own.
+
+use std::collections::HashMap;
+
+use super::event::{Event, Loose};
+use crate::record::Record;
+
+/// Slices that may be open at once: more than a program nests. A damaged file may have more.
+const MOST: usize = 1 << 16;
+
+/// What a begin and its end share: process and thread, or for an asynchronous slice category and id.
+type Track = (String, String);
+
+/// The slices that have begun, by track, and the events that have no counterpart.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    tracks: HashMap<Track, Vec<Begun>>,
+    open: usize,
+    begins: u64,
+    ends: u64,
+}
+
+#[derive(Debug)]
+struct Begun {
+    name: String,
+    /// `None` for one that is not read, or has no time.
+    record: Option<Record>,
+}
+
+impl Open {
+    /// Takes a begin, and what is known of its slice.
+    pub(super) fn begin(&mut self, event: &Event, record: Option<Record>) {
+        if self.open == MOST {
+            self.begins += u64::from(record.is_some());
+            return;
+        }
+        self.open += 1;
+        let begun = Begun { name: short(event.name.text()), record };
+        self.tracks.entry(track(event)).or_default().push(begun);
+    }
+
+    /// Takes an end at a time; the slice, if it is read.
+    pub(super) fn end(&mut self, event: &Event, at: Option<u64>) -> Option<Record> {
+        let track = track(event);
+        let name = short(event.name.text());
+        let open = self.tracks.get_mut(&track);
+        // An end may leave the name away. With another one than the innermost slice it ends that of its name, and what is
+        // open inside never ends.
+        let found = open.as_ref().and_then(|open| match name.as_str() {
+            "" => open.len().checked_sub(1),
+            name => open.iter().rposition(|begun| begun.name == name),
+        });
+        let (Some(open), Some(found)) = (open, found) else {
+            self.ends += 1;
+            return None;
+        };
+        let inside = open.drain(found + 1..).filter(|begun| begun.record.is_some()).count();
+        let is_last = found == 0;
+        let begun = open.pop();
+        self.open -= 1 + inside;
+        self.begins += inside as u64;
+        if is_last {
+            self.tracks.remove(&track);
+        }
+        let mut record = begun?.record?;
+        match at {
+            Some(at) => record.end_at(at),
+            None => {
+                self.begins += 1;
+                return None;
+            }
+        }
+        Some(record)
+    }
+
+    /// How many begins have no end, and ends no begin.
+    pub(super) fn unmatched(&self) -> (u64, u64) {
+        let open = self.tracks.values().flatten().filter(|begun| begun.record.is_some()).count();
+        (self.begins + open as u64, self.ends)
+    }
+}
+
+fn track(event: &Event) -> Track {
+    let text = |value: &Loose| match value.int() {
+        Some(number) => number.to_string(),
+        None => short(value.text()),
+    };
+    match event.phase.text() {
+        "b" | "e" => (format!("{}:{}", short(event.category.text()), text(&event.process)), text(&event.id)),
+        _ => (text(&event.process), text(&event.thread)),
+    }
+}
+
+/// The begin of a text, enough to tell it from others.
+fn short(text: &str) -> String {
+    text.chars().take(200).collect()
+}

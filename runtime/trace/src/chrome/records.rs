@@ -1,0 +1,465 @@
+//! Records from events.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use super::event::{Event, Loose};
+use super::open::Open;
+use super::{CATEGORIES, MARK, MEMORY, OF_DEVICE, OLD_CATEGORIES, RANGES, SYNCS, TRANSFERS, WAIT};
+use crate::definitions::{KernelCounted, LeftOut};
+use crate::event::category;
+use crate::record::*;
+use crate::sink::Sink;
+
+/// Kinds of events that are told apart where they are not read: as many as a program has. A damaged file may have more.
+const MOST_KINDS: usize = 100;
+/// Names of tracks, words for processes and threads, and events at time 0, of each.
+const MOST_HELD: usize = 1 << 16;
+/// What a process or thread that has a word in place of a number is below.
+const WORDS: i64 = -1_000_000;
+/// An event at time 0 has no time if the next one is further away than this: PyTorch's profiler writes 0 for what it lost.
+/// One that lasts until then has, if the next one is no further away than the longer of these.
+const GAP: u64 = 1_000_000_000;
+const LONG_GAP: u64 = 3_600 * GAP;
+
+/// Makes records of events.
+pub(super) struct Records<'a> {
+    pub(super) sink: &'a mut dyn Sink,
+    /// Nanoseconds that times are relative to.
+    pub(super) base: u64,
+    /// Whether this crate wrote the file.
+    pub(super) is_ours: bool,
+    events: u64,
+    has_records: bool,
+    /// How many events of each kind there were that no record stands for.
+    unread: BTreeMap<String, u64>,
+    /// The same of events that have no time.
+    timeless: BTreeMap<String, u64>,
+    /// Names of threads and streams, by process or device.
+    tracks: BTreeMap<(i64, i64), String>,
+    /// The ids of words that stand for processes or threads.
+    words: HashMap<String, i64>,
+    /// Slices that have begun.
+    open: Open,
+    /// Records at time 0, with the kinds of their events, until it is known what that means.
+    at_zero: Vec<(Record, String)>,
+    /// The first time but 0.
+    first: Option<u64>,
+    /// Bytes that are allocated on devices, for traces that do not say it.
+    allocated: HashMap<u32, u64>,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn new(sink: &'a mut dyn Sink) -> Self {
+        Records {
+            sink,
+            base: 0,
+            is_ours: false,
+            events: 0,
+            has_records: false,
+            unread: BTreeMap::new(),
+            timeless: BTreeMap::new(),
+            tracks: BTreeMap::new(),
+            words: HashMap::new(),
+            open: Open::default(),
+            at_zero: Vec::new(),
+            first: None,
+            allocated: HashMap::new(),
+        }
+    }
+
+    /// How many events there were.
+    pub(super) fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub(super) fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.events += 1;
+        let phase = event.phase.text();
+        match phase {
+            "M" => {
+                self.name_track(event);
+                return Ok(());
+            }
+            // Flows follow from correlations; an empty object is the end of our list.
+            "s" | "t" | "f" | "" => return Ok(()),
+            _ => {}
+        }
+        let Some(start) = self.time(event) else {
+            if phase == "E" || phase == "e" {
+                self.open.end(event, None);
+            } else {
+                count(&mut self.timeless, &kind(event));
+                if phase == "B" || phase == "b" {
+                    // Its end has a begin all the same.
+                    self.open.begin(event, None);
+                }
+            }
+            return Ok(());
+        };
+        let record = match phase {
+            "X" => {
+                let duration = event.duration.nanoseconds().unwrap_or(0).max(0);
+                self.slice(event, start, start.saturating_add_signed(duration))
+            }
+            "B" | "b" => {
+                let record = self.slice(event, start, start);
+                let is_read = record.is_some();
+                self.open.begin(event, record);
+                if is_read {
+                    return Ok(());
+                }
+                None
+            }
+            "E" | "e" => match self.open.end(event, Some(start)) {
+                Some(record) => Some(record),
+                None => return Ok(()),
+            },
+            "i" | "I" | "n" => self.moment(event, start),
+            "C" => self.sample(event, start),
+            _ => None,
+        };
+        let Some(record) = record else {
+            count(&mut self.unread, &kind(event));
+            return Ok(());
+        };
+        if record.start() == self.base && !self.is_ours {
+            if self.at_zero.len() < MOST_HELD {
+                self.at_zero.push((record, kind(event)));
+            } else {
+                count(&mut self.timeless, &kind(event));
+            }
+            return Ok(());
+        }
+        let start = record.start();
+        self.first = Some(self.first.map_or(start, |first| first.min(start)));
+        self.take(&record)
+    }
+
+    fn take(&mut self, record: &Record) -> io::Result<()> {
+        self.has_records = true;
+        self.sink.record(record)
+    }
+
+    /// The time of an event, in nanoseconds.
+    fn time(&self, event: &Event) -> Option<u64> {
+        self.base.checked_add_signed(event.time.nanoseconds()?)
+    }
+
+    fn name_track(&mut self, event: &Event) {
+        let (process, thread) = self.place(event);
+        let name = event.arguments.name.text();
+        let is_name = event.name.text() == "thread_name" && !name.is_empty() && !name.ends_with(" overlap");
+        if is_name && (self.tracks.len() < MOST_HELD || self.tracks.contains_key(&(process, thread))) {
+            let name = self.sink.definitions().names.kept(name);
+            self.tracks.insert((process, thread), name);
+        }
+    }
+
+    /// Takes the records at time 0, names the tracks, and says what was not read.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        for (record, kind) in std::mem::take(&mut self.at_zero) {
+            let gap = self.first.unwrap_or(self.base).saturating_sub(self.base);
+            let is_near = gap <= GAP;
+            let lasts = gap <= LONG_GAP && record.end().saturating_add(GAP) >= self.base + gap;
+            if is_near || lasts || self.is_ours {
+                self.take(&record)?;
+            } else {
+                count(&mut self.timeless, &kind);
+            }
+        }
+        let definitions = self.sink.definitions();
+        for (word, id) in std::mem::take(&mut self.words) {
+            self.tracks.entry((id, id)).or_insert(word);
+        }
+        for ((process, thread), name) in std::mem::take(&mut self.tracks) {
+            let is_stream =
+                |stream: &crate::Stream| i64::from(stream.device) == process && stream.id == thread;
+            if definitions.streams().iter().any(is_stream) {
+                let id = definitions.stream(process as u32, thread);
+                let prefix = format!("stream {thread}");
+                definitions.name_stream(id, name.strip_prefix(&prefix).unwrap_or(&name).trim());
+            } else {
+                let id = definitions.thread(process, thread);
+                definitions.name_thread(id, &name);
+            }
+        }
+        let (begins, ends) = self.open.unmatched();
+        if begins > 0 {
+            definitions.add_left_out(LeftOut::Begins, &begins.to_string());
+        }
+        if ends > 0 {
+            definitions.add_left_out(LeftOut::Ends, &ends.to_string());
+        }
+        if !self.timeless.is_empty() {
+            let all: u64 = self.timeless.values().sum();
+            definitions.add_left_out(LeftOut::Timeless, &format!("{all} ({})", listed(&self.timeless)));
+        }
+        if !self.unread.is_empty() {
+            let kinds = listed(&self.unread);
+            match self.has_records {
+                true => definitions.add_fact("events not read", &kinds),
+                false => definitions.add_left_out(LeftOut::All, &kinds),
+            }
+        }
+        Ok(())
+    }
+
+    fn slice(&mut self, event: &Event, start: u64, end: u64) -> Option<Record> {
+        let arguments = &event.arguments;
+        let kineto = theirs(event);
+        let is_range = RANGES.contains(&kineto);
+        let kind = CATEGORIES.iter().find(|(_, theirs)| *theirs == kineto).map(|(ours, _)| *ours);
+        let kind = if is_range { category::RANGE } else { kind? };
+        let text = event.name.text();
+        let (process, thread) = self.place(event);
+        let definitions = self.sink.definitions();
+        let line = definitions.names.intern(arguments.line.text());
+        let captured_in = definitions.names.intern(arguments.captured.text());
+        let correlation = arguments.correlation.uint().unwrap_or(0);
+        let range = arguments.external.uint().unwrap_or(0);
+        let graph = small(&arguments.graph);
+        let device = u32::try_from(arguments.device.int().unwrap_or(process)).unwrap_or(0);
+        // What has no stream is not on stream 0, but on one of its own.
+        let on_thread = if event.thread == Loose::None { -1 } else { thread };
+        let stream_id = arguments.stream.int().unwrap_or(on_thread);
+        Some(match kind {
+            category::KERNEL => {
+                let (name, stream) = (definitions.names.intern(text), definitions.stream(device, stream_id));
+                let counted = KernelCounted {
+                    read: arguments.dram_read.uint().unwrap_or(0),
+                    written: arguments.dram_written.uint().unwrap_or(0),
+                    l2_hits: arguments.l2_hits.float(),
+                    occupancy: arguments.occupancy.float(),
+                    stalls: definitions.names.intern(arguments.stalls.text()),
+                };
+                definitions.read_counted(name, stream, counted);
+                Record::Kernel(Kernel {
+                    start,
+                    end,
+                    name,
+                    stream,
+                    correlation,
+                    grid: size(&arguments.grid),
+                    block: size(&arguments.block),
+                    registers: small(&arguments.registers),
+                    shared_static: small(&arguments.shared).saturating_sub(small(&arguments.shared_dynamic)),
+                    shared_dynamic: small(&arguments.shared_dynamic),
+                    graph,
+                    node: arguments.node.uint().unwrap_or(0),
+                    range,
+                    line,
+                    captured_in,
+                    bytes: arguments.bytes.uint().unwrap_or(0),
+                })
+            }
+            category::COPY | category::MEMSET => Record::Transfer(Transfer {
+                start,
+                end,
+                kind: TRANSFERS
+                    .iter()
+                    .find(|(_, begin)| text.starts_with(begin))
+                    .map_or(TransferKind::Unknown, |(kind, _)| *kind),
+                stream: definitions.stream(device, stream_id),
+                correlation,
+                bytes: arguments.bytes.uint().unwrap_or(0),
+                peer: arguments.peer.uint().and_then(|peer| u32::try_from(peer).ok()),
+                graph,
+                node: arguments.node.uint().unwrap_or(0),
+                range,
+                line,
+                captured_in,
+            }),
+            category::SYNC => Record::Sync(Sync {
+                start,
+                end,
+                kind: SYNCS.iter().find(|(_, name)| text == *name).map(|(kind, _)| *kind)?,
+                stream: definitions.stream(device, arguments.sync_stream.int().unwrap_or(stream_id)),
+                correlation,
+                event: arguments.event.uint().or(arguments.waited_event.uint()).unwrap_or(0),
+            }),
+            category::RANGE => Record::Range(Range {
+                start,
+                end,
+                name: definitions.names.intern(text),
+                category: match kineto {
+                    "user_annotation" => definitions.names.intern(arguments.category.text()),
+                    other => definitions.names.intern(other),
+                },
+                thread: definitions.thread(process, thread),
+                id: range,
+                parent: arguments.parent.uint().unwrap_or(0),
+                colour: small(&arguments.colour),
+                payload: payload(&arguments.payload),
+                line,
+            }),
+            category::GRAPH => Record::Graph(Graph {
+                start,
+                end,
+                kind: GraphKind::ALL.into_iter().find(|kind| kind.name() == text)?,
+                thread: definitions.thread(process, thread),
+                graph,
+                nodes: small(&arguments.nodes),
+                correlation,
+                range,
+                line,
+            }),
+            _ => Record::Call(Call {
+                start,
+                end,
+                name: definitions.names.intern(match arguments.function.text() {
+                    "" => text,
+                    function => function,
+                }),
+                library: match kind {
+                    category::DRIVER => Library::Driver,
+                    category::RUNTIME => Library::Runtime,
+                    category::LIBRARY => Library::Other,
+                    _ => Library::Overhead,
+                },
+                thread: definitions.thread(process, thread),
+                correlation,
+                range,
+                line,
+                detail: definitions.names.intern(arguments.detail.text()),
+            }),
+        })
+    }
+
+    fn moment(&mut self, event: &Event, at: u64) -> Option<Record> {
+        let arguments = &event.arguments;
+        let (process, thread) = self.place(event);
+        let definitions = self.sink.definitions();
+        let line = definitions.names.intern(arguments.line.text());
+        if event.name.text() == MEMORY {
+            // Device type 0 is the host.
+            arguments.device_type.uint().filter(|kind| *kind != 0)?;
+            let (device, bytes) = (small(&arguments.memory_device), arguments.memory_bytes.int()?);
+            let sum = self.allocated.entry(device).or_default();
+            *sum = arguments.allocated.uint().unwrap_or(sum.saturating_add_signed(bytes));
+            return Some(Record::Memory(Memory {
+                at,
+                device,
+                address: arguments.address.uint().unwrap_or(0),
+                bytes,
+                allocated: *sum,
+                reserved: arguments.reserved.uint().unwrap_or(0),
+                stream: arguments.stream.int().unwrap_or(0),
+                line,
+            }));
+        }
+        if event.category.text() == WAIT {
+            let device = |device: &Loose| u32::try_from(device.int().unwrap_or(0)).unwrap_or(0);
+            return Some(Record::Wait(Wait {
+                at,
+                stream: definitions.stream(device(&arguments.device), arguments.stream.int()?),
+                on: definitions.stream(device(&arguments.on_device), arguments.on_stream.int()?),
+                buffer: definitions.names.intern(event.name.text()),
+                correlation: arguments.correlation.uint().unwrap_or(0),
+                line,
+            }));
+        }
+        let category = match event.category.text() {
+            MARK => arguments.category.text(),
+            other => other,
+        };
+        Some(Record::Mark(Mark {
+            at,
+            name: definitions.names.intern(event.name.text()),
+            category: definitions.names.intern(category),
+            thread: definitions.thread(process, thread),
+            colour: small(&arguments.colour),
+            payload: payload(&arguments.payload),
+        }))
+    }
+
+    fn sample(&mut self, event: &Event, at: u64) -> Option<Record> {
+        let (process, _) = self.place(event);
+        let is_of_device = event.category.text() == OF_DEVICE;
+        let device = u32::try_from(process).ok().filter(|_| is_of_device);
+        let text = event.name.text();
+        let unit = text.strip_suffix(')').and_then(|text| text.rsplit_once(" ("));
+        let (name, unit) = unit.unwrap_or((text, ""));
+        let value = event.arguments.other.float()?;
+        Some(Record::Sample(Sample {
+            at,
+            counter: self.sink.definitions().counter(device, name, unit),
+            value,
+        }))
+    }
+
+    /// The process and thread.
+    fn place(&mut self, event: &Event) -> (i64, i64) {
+        (self.id(&event.process), self.id(&event.thread))
+    }
+
+    /// A number, that in a text such as `stream 7`, or one for a word. What is missing is 0, as viewers have it.
+    fn id(&mut self, value: &Loose) -> i64 {
+        let text = value.text();
+        let number = value.int().or_else(|| text.strip_prefix("stream ")?.trim().parse().ok());
+        if number.is_some() || text.is_empty() {
+            return number.unwrap_or(0);
+        }
+        let next = WORDS - self.words.len() as i64;
+        match self.words.get(text) {
+            Some(id) => *id,
+            None if self.words.len() == MOST_HELD => next,
+            None => {
+                let text = self.sink.definitions().names.kept(text);
+                *self.words.entry(text).or_insert(next)
+            }
+        }
+    }
+}
+
+/// The category of an event, as PyTorch names it today.
+fn theirs(event: &Event) -> &str {
+    let category = event.category.text();
+    if category.is_empty() {
+        // Its profiler of 2020 had the kind in the place of the process.
+        return match event.process.text() {
+            "CPU functions" => "cpu_op",
+            "CUDA functions" => "kernel",
+            _ => "",
+        };
+    }
+    OLD_CATEGORIES.iter().find(|(old, _)| *old == category).map_or(category, |(_, new)| new)
+}
+
+/// What an event is called where events are counted.
+fn kind(event: &Event) -> String {
+    match theirs(event) {
+        "" => format!("phase {}", event.phase.text().chars().take(8).collect::<String>()),
+        kind => kind.chars().take(40).collect(),
+    }
+}
+
+fn count(kinds: &mut BTreeMap<String, u64>, kind: &str) {
+    if kinds.len() < MOST_KINDS || kinds.contains_key(kind) {
+        *kinds.entry(kind.to_owned()).or_default() += 1;
+    } else {
+        *kinds.entry("others".to_owned()).or_default() += 1;
+    }
+}
+
+fn listed(kinds: &BTreeMap<String, u64>) -> String {
+    kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+fn small(value: &Loose) -> u32 {
+    u32::try_from(value.uint().unwrap_or(0)).unwrap_or(u32::MAX)
+}
+
+fn size(value: &Loose) -> [u32; 3] {
+    match value {
+        Loose::Size(size) => *size,
+        _ => [0; 3],
+    }
+}
+
+fn payload(value: &Loose) -> Payload {
+    match value.whole() {
+        Some(value) => Payload::Int(value),
+        None => value.float().map_or(Payload::None, Payload::Float),
+    }
+}

@@ -1,0 +1,188 @@
+//! Small files that stand for large ones are read in bounded memory: each test runs in a process of its own, in which memory
+//! is limited.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use warpsmith_trace::summary::Digest;
+use warpsmith_trace::*;
+
+/// Runs a test of this file again in a process with so many MiB; whether this is that process.
+fn is_limited(test: &str, mib: u64) -> bool {
+    const LIMITED: &str = "WARPSMITH_TEST_LIMITED";
+    if std::env::var_os(LIMITED).is_some() {
+        return true;
+    }
+    let script = format!("ulimit -v {} && exec \"$0\" \"$@\"", mib << 10);
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(script).arg(program).args(["--exact", &format!("bombs::{test}"), "--nocapture"]);
+    let output = command.env(LIMITED, "1").output().unwrap();
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+/// A piece of a file, compressed on its own: such pieces make a file, one after the other.
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Events before and after texts of 1 MiB.
+fn bomb(begin: &str, before: impl Fn(u32) -> String, after: &str, count: u32) -> Vec<u8> {
+    let (mut file, long, after) =
+        (packed(begin.as_bytes()), packed(&vec![b'x'; 1 << 20]), packed(after.as_bytes()));
+    for number in 0..count {
+        file.extend(packed(before(number).as_bytes()));
+        file.extend(&long);
+        file.extend(&after);
+    }
+    file
+}
+
+fn bombs() -> Vec<(&'static str, Vec<u8>)> {
+    let first = r#"[{"ph":"X","cat":"kernel","name":"first","ts":4,"dur":1}"#;
+    let kernel = |number| format!(r#",{{"ph":"X","cat":"kernel","ts":5,"dur":1,"name":"{number}"#);
+    let thread = |number| {
+        format!(r#",{{"ph":"M","name":"thread_name","pid":1,"tid":{number},"args":{{"name":"{number}"#)
+    };
+    let range = |number| format!(r#",{{"ph":"B","cat":"cpu_op","ts":5,"tid":{number},"name":"{number}"#);
+    let about = |number| format!(r#","{number}":"{number}"#);
+    let blank = packed(&vec![b' '; 1 << 20]);
+    vec![
+        ("names", bomb(first, kernel, r#""}"#, 2000)),
+        ("one name", bomb(&format!(r#"{first},{{"name":""#), |_| String::new(), "", 2000)),
+        ("threads", bomb(first, thread, r#""}}"#, 2000)),
+        ("begins", bomb(first, range, r#""}"#, 2000)),
+        (
+            "facts",
+            bomb(
+                &format!(r#"{{"traceEvents":{first}],"warpsmith":{{"about":{{"a":"b""#),
+                about,
+                r#"""#,
+                2000,
+            ),
+        ),
+        (
+            "devices",
+            bomb(
+                &format!(r#"{{"traceEvents":{first}],"deviceProperties":[null"#),
+                |number| format!(r#",{{"id":{number},"name":""#),
+                r#""}"#,
+                2000,
+            ),
+        ),
+        ("spaces", [packed(first.as_bytes()), blank.repeat(2000)].concat()),
+    ]
+}
+
+#[test]
+fn compressed_bombs_are_damage() {
+    if !is_limited("compressed_bombs_are_damage", 500) {
+        return;
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    for (what, bytes) in bombs() {
+        assert!(bytes.len() < 6 << 20, "{what}: {}", bytes.len());
+        let path = folder.join("bomb.json.gz");
+        std::fs::write(&path, &bytes).unwrap();
+        let opened = Trace::read(&path).unwrap();
+        let damage = opened.damage.expect(what);
+        assert!(damage.reason.contains("more than 200 times its size"), "{what}: {damage}");
+        assert!(opened.trace.kernels.len() > usize::from(what == "names"), "{what}");
+        let digest = Digest::read(&path).unwrap();
+        assert_eq!(digest.damage(), Some(&damage), "{what}");
+        for format in [FileFormat::Html, FileFormat::Perfetto, FileFormat::Chrome] {
+            let written = folder.join("bomb-converted");
+            assert_eq!(
+                convert(&path, &written, format, None).unwrap().damage,
+                Some(damage.clone()),
+                "{what}"
+            );
+            assert!(std::fs::metadata(&written).unwrap().len() < 16 << 20, "{what}");
+        }
+    }
+}
+
+/// What is not compressed may be as large as it is, and so may be what is compressed a hundredfold.
+#[test]
+fn large_files_are_no_bombs() {
+    let event = r#"{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":5,"dur":1,"args":{"stream":7,"device":0}},"#;
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut text = "[".to_owned();
+    for _ in 0..1000 {
+        text.push_str(&event.replace('5', &random.u32(1_000_000..).to_string()));
+    }
+    let file = packed(text.as_bytes());
+    assert!(text.len() > 10 * file.len());
+    let opened = Trace::from_bytes(&file).unwrap();
+    assert_eq!((opened.damage, opened.trace.kernels.len()), (None, 1000));
+}
+
+#[test]
+fn texts_have_a_budget() {
+    if !is_limited("texts_have_a_budget", 900) {
+        return;
+    }
+    let mut names = Names::default();
+    let mut text = "y".repeat(16 << 10);
+    for number in 0..36_000 {
+        text.replace_range(..8, &format!("{number:08}"));
+        let name = names.intern(&text);
+        assert!(names.text(name) == text || names.text(name) == "others" && number > 30_000);
+    }
+    assert!(names.len() < 33_000, "{}", names.len());
+    // A known one keeps its name, and a longer one is known by its begin.
+    text.replace_range(..8, "00000001");
+    assert_eq!(names.find(&text), Some(names.intern(&text)));
+    let mut names = Names::default();
+    let long = names.intern(&"é".repeat(1 << 20));
+    assert_eq!(names.text(long), format!("{}…", "é".repeat(8 << 10)));
+    assert_eq!(names.intern(&names.text(long).to_owned()), long);
+}
+
+#[test]
+fn a_trace_says_that_its_texts_are_shortened() {
+    let long = "z".repeat(40 << 10);
+    let event = format!(r#"{{"ph":"X","cat":"kernel","name":"{long}","pid":0,"tid":7,"ts":5,"dur":1}}"#);
+    let opened = Trace::from_bytes(format!("[{event}]").as_bytes()).unwrap();
+    let trace = opened.trace;
+    assert_eq!(trace.text(trace.kernels[0].name).len(), (16 << 10) + "…".len());
+    let left_out = trace.definitions.left_out();
+    assert_eq!(left_out[0].text, "texts: 1 shortened to 16 KiB, 0 replaced by `others`");
+    assert!(!left_out[0].is_lost);
+    // Written again, it is as long, and nothing more is lost.
+    let again = Trace::from_bytes(&trace.chrome(ChromeWriter::new(Vec::new())).unwrap()).unwrap().trace;
+    assert_eq!(again.text(again.kernels[0].name), trace.text(trace.kernels[0].name));
+}
+
+/// Packets of Perfetto's format that hold what no writer writes.
+#[test]
+fn packets_cannot_hold_more_than_they_say() {
+    if !is_limited("packets_cannot_hold_more_than_they_say", 250) {
+        return;
+    }
+    let mut bytes = crate::fixture::perfetto(&crate::fixture::step());
+    let field = |number: u8, content: &[u8]| {
+        let mut field = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length >= 0x80 {
+            field.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        field.push(length as u8);
+        field.extend(content);
+        field
+    };
+    // A slice of sequence 2 begins, with a hundred thousand values of one key; then a hundred of those.
+    let value = field(4, &[0x08, 1, 0x18, 1]).repeat(100_000);
+    let event = field(11, &[vec![0x48, 1], value].concat());
+    let packet = field(1, &[vec![0x50, 2], event].concat());
+    bytes.extend(packet.repeat(100));
+    let opened = Trace::from_bytes(&bytes).unwrap();
+    assert!(opened.damage.is_some());
+}
