@@ -3,21 +3,29 @@
 //! Guarantees: values that lie too deep in others, or in themselves, are an error instead of an overflow. Lists that are
 //! shared unfold to no more than a [`Budget`]: a file of 300 bytes can stand for more values than fit into memory.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
+use serde::de::DeserializeOwned;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, forward_to_deserialize_any};
+use serde::forward_to_deserialize_any;
 
 use crate::machine::{Machine, Problem, Value};
+use crate::text;
 
-/// Reads a value from a pickle. Bytes after it are ignored, as Python ignores them.
-pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
-    let mut machine = Machine::new(bytes);
+/// Reads a value from a pickle that takes so many bytes in its file. Bytes after it are ignored, as Python ignores them.
+pub fn read<T: DeserializeOwned>(bytes: &[u8], in_file: usize) -> Result<T, Problem> {
+    let mut machine = Machine::new(bytes, SOME_VALUES + in_file as u64 * VALUES);
     let value = machine.run()?;
-    let budget = Budget::of(bytes.len());
-    T::deserialize(Data { lists: &machine.lists, budget: &budget, value, deep: 0 }).map_err(Problem::Content)
+    let budget = Budget::of(in_file);
+    let source = Source { lists: &machine.lists, texts: &machine.texts, budget: &budget };
+    T::deserialize(Data { source, value, deep: 0 }).map_err(Problem::Content)
 }
+
+/// Values for each byte of a file, and in any case. Only a compressed file has more than one.
+const VALUES: u64 = 8;
+const SOME_VALUES: u64 = 1 << 20;
 
 /// Values in values that are read at most: more than any snapshot has, less than the stack holds.
 const DEEPEST: usize = 32;
@@ -43,8 +51,12 @@ impl Budget {
         Self { left: Cell::new(all), all }
     }
 
-    fn spend(&self, value: Value<'_>) -> Result<(), Error> {
-        let text = if let Value::Text(text) = value { text.len() as u64 } else { 0 };
+    fn spend(&self, value: Value<'_>, texts: &[String]) -> Result<(), Error> {
+        let text = match value {
+            Value::Text(text) => text.len() as u64,
+            Value::Unescaped(text) => texts.get(text).map_or(0, String::len) as u64,
+            _ => 0,
+        };
         let left = self.left.get().checked_sub(VALUE_BYTES + text);
         let too_many =
             || Error::custom(format_args!("shared values unfold to more than {} MiB", self.all >> 20));
@@ -53,22 +65,41 @@ impl Budget {
     }
 }
 
-/// A value and the lists it may refer to.
+/// What values may refer to.
+#[derive(Clone, Copy)]
+struct Source<'s, 'a> {
+    lists: &'s [Vec<Value<'a>>],
+    texts: &'s [String],
+    budget: &'s Budget,
+}
+
+/// A value and what it may refer to.
 #[derive(Clone, Copy)]
 struct Data<'s, 'a> {
-    lists: &'s [Vec<Value<'a>>],
-    budget: &'s Budget,
+    source: Source<'s, 'a>,
     value: Value<'a>,
     /// How many values it lies in.
     deep: usize,
 }
 
 impl<'s, 'a> Data<'s, 'a> {
+    /// The text that the value is; empty for another one.
+    fn text(self) -> Cow<'s, str>
+    where
+        'a: 's,
+    {
+        match self.value {
+            Value::Text(bytes) => text::lossy(bytes),
+            Value::Unescaped(text) => Cow::Borrowed(self.source.texts.get(text).map_or("", String::as_str)),
+            _ => Cow::Borrowed(""),
+        }
+    }
+
     fn items(self, list: usize) -> Result<Items<'s, 'a>, Error> {
         if self.deep == DEEPEST {
             return Err(Error::custom("it is nested too deeply"));
         }
-        Ok(Items { rest: self.lists.get(list).map_or(&[][..], Vec::as_slice), data: self })
+        Ok(Items { rest: self.source.lists.get(list).map_or(&[][..], Vec::as_slice), data: self })
     }
 }
 
@@ -85,7 +116,8 @@ impl<'a> Deserializer<'a> for Data<'_, 'a> {
                 _ => Err(Error::custom("a number is too large")),
             },
             Value::Float(value) => visitor.visit_f64(value),
-            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::Text(_) | Value::Unescaped(_) => visitor.visit_str(&self.text()),
+            Value::Class(_) => Err(Error::custom("it names a type")),
             Value::List(list) => visitor.visit_seq(self.items(list)?),
             Value::Dict(list) => visitor.visit_map(self.items(list)?),
         }
@@ -104,8 +136,9 @@ impl<'a> Deserializer<'a> for Data<'_, 'a> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let Value::Text(text) = self.value else { return self.deserialize_any(visitor) };
-        let text: StrDeserializer<'_, Error> = text.into_deserializer();
+        let (Value::Text(_) | Value::Unescaped(_)) = self.value else { return self.deserialize_any(visitor) };
+        let text = self.text();
+        let text: StrDeserializer<'_, Error> = (*text).into_deserializer();
         text.deserialize_enum(name, variants, visitor)
     }
 
@@ -138,7 +171,7 @@ impl<'s, 'a> Items<'s, 'a> {
     fn next(&mut self) -> Result<Option<Data<'s, 'a>>, Error> {
         let Some((&value, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
-        self.data.budget.spend(value)?;
+        self.data.source.budget.spend(value, self.data.source.texts)?;
         Ok(Some(Data { value, deep: self.data.deep + 1, ..self.data }))
     }
 }

@@ -10,12 +10,18 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
+
 use crate::data;
 use crate::machine::Problem;
 use crate::{Snapshot, write};
 
 /// The first byte of a pickle of protocol 2 or later.
 const PICKLE: u8 = 0x80;
+/// What a compressed file begins with.
+const GZIP: &[u8] = b"\x1f\x8b";
+/// What some editors begin a text with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A memory snapshot that could not be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,10 +57,11 @@ impl Snapshot {
         to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
 
-    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle.
+    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle, compressed by gzip or not.
     ///
     /// # Errors
-    /// [`SnapshotError`] when there is no such file, it is larger than 2 GiB, or it is damaged or no snapshot.
+    /// [`SnapshotError`] when there is no such file, it is larger than 2 GiB, it unpacks to more than that or than 50 times
+    /// its size, or it is damaged or no snapshot.
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot, SnapshotError> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
@@ -69,10 +76,21 @@ impl Snapshot {
     /// # Errors
     /// The cause.
     pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot, String> {
+        if bytes.starts_with(GZIP) {
+            return Self::from_plain(&unpacked(bytes)?, bytes.len());
+        }
+        Self::from_plain(bytes, bytes.len())
+    }
+
+    /// From a content that takes so many bytes in its file.
+    fn from_plain(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {
-            (Some(&PICKLE), _) => from_pickle(bytes),
-            (_, Some(b'{')) => from_json(bytes),
+            (Some(&PICKLE), _) => from_pickle(bytes, in_file),
+            // A dict, a list, or the name of one, of protocol 0 or 1.
+            (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
+            (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
             _ => Err("is not one: it begins neither like a pickle nor like JSON; \
                       give a file that `write_pickle` or `write_json` made"
@@ -115,6 +133,27 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
+/// How many times longer than a compressed file, and how long in any case, its content may be.
+const MOST_RATIO: u64 = 50;
+const ANY_LENGTH: u64 = 64 << 20;
+
+/// What a compressed file holds.
+fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
+    let most = (file.len() as u64 * MOST_RATIO).clamp(ANY_LENGTH, MOST_BYTES);
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut bytes).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => too_short(file),
+        _ => format!("cannot be unpacked: {error}; copy or write it again"),
+    })?;
+    if bytes.len() as u64 > most {
+        let mib = most >> 20;
+        return Err(format!(
+            "unpacks to more than {mib} MiB, which a snapshot does not; unpack it and read that"
+        ));
+    }
+    Ok(bytes)
+}
+
 fn to_file(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
@@ -138,8 +177,9 @@ fn from_json(bytes: &[u8]) -> Result<Snapshot, String> {
         .map_err(|error| if error.is_eof() { too_short(bytes) } else { no_snapshot("JSON", &error) })
 }
 
-fn from_pickle(bytes: &[u8]) -> Result<Snapshot, String> {
-    data::read(bytes).map_err(|problem| match problem {
+fn from_pickle(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
+    data::read(bytes, in_file).map_err(|problem| match problem {
+        Problem::TooMany => no_snapshot("a pickle", &"it holds more values than a file of its size does"),
         Problem::CutOff => too_short(bytes),
         Problem::At(at) => no_snapshot("a pickle", &format_args!("byte {at} is no part of plain data")),
         Problem::Content(error) => no_snapshot("a pickle", &error),

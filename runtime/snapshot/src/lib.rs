@@ -11,20 +11,26 @@
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames stand innermost first.
 //!
-//! Files of other versions can be read: unknown keys are ignored, missing ones have their default.
+//! Files that PyTorch has written since 1.12 can be read, as pickles of any protocol or as JSON, compressed or not: unknown
+//! keys are ignored, missing ones have their default. The address of a block is by default where the block before it ends,
+//! a sum is that of the blocks.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `file` | reading and writing files |
 //! | `write` | a snapshot as a pickle |
+//! | `forms` | the forms of other versions |
+//! | `text` | texts as Python writes them |
 //! | `machine`, `data` | running a pickle, which gives values; those values as serde's data |
 //! | `opcode` | the operations of pickles |
 #![deny(missing_docs)]
 
 mod data;
 mod file;
+mod forms;
 mod machine;
 mod opcode;
+mod text;
 mod write;
 
 use std::collections::BTreeMap;
@@ -36,24 +42,21 @@ pub use self::file::SnapshotError;
 
 /// The state of the memory of all devices at one moment, and the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(expecting = "a snapshot")]
+#[serde(from = "forms::AnySnapshot")]
 pub struct Snapshot {
     /// The segments, by device and address.
     pub segments: Vec<Segment>,
     /// For each device, by ordinal, its history, oldest entry first; empty where none was recorded.
-    #[serde(default)]
     pub device_traces: Vec<Vec<TraceEntry>>,
     /// The settings of the allocator.
-    #[serde(default)]
     pub allocator_settings: AllocatorSettings,
 }
 
 /// Memory that was taken from the device in one piece, and its blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(expecting = "a segment")]
+#[serde(from = "forms::AnySegment")]
 pub struct Segment {
     /// The ordinal of the device.
-    #[serde(default)]
     pub device: u32,
     /// The first address.
     pub address: u64,
@@ -64,22 +67,16 @@ pub struct Segment {
     /// Bytes of blocks that are in use or wait to become free.
     pub active_size: u64,
     /// Bytes requested, before rounding, of blocks that are in use or wait to become free.
-    #[serde(default)]
     pub requested_size: u64,
     /// The stream that the memory belongs to; 0 is the default stream.
-    #[serde(default)]
     pub stream: u64,
     /// For which sizes of request the segment is.
-    #[serde(default)]
     pub segment_type: SegmentType,
     /// The pool: (0, 0) the default one, (0, n) one that the program made, (n, 0) one of a graph.
-    #[serde(default)]
     pub segment_pool_id: (u64, u64),
     /// Whether the segment can grow in place.
-    #[serde(default)]
     pub is_expandable: bool,
     /// The stack of the allocating call.
-    #[serde(default)]
     pub frames: Vec<Frame>,
     /// The blocks, by address, without gaps.
     pub blocks: Vec<Block>,
@@ -108,19 +105,17 @@ impl SegmentType {
 
 /// A part of a segment that is allocated or free as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(expecting = "a block")]
+#[serde(from = "forms::AnyBlock")]
 pub struct Block {
     /// The first address.
     pub address: u64,
     /// Bytes of the block.
     pub size: u64,
     /// Bytes requested; at most `size`, 0 for a free block.
-    #[serde(default)]
     pub requested_size: u64,
     /// Whether it is in use.
     pub state: BlockState,
     /// The stack of the requesting call; empty when it was not recorded.
-    #[serde(default)]
     pub frames: Vec<Frame>,
 }
 
@@ -139,7 +134,7 @@ pub enum BlockState {
 
 /// A place in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(expecting = "a frame")]
+#[serde(from = "forms::AnyFrame")]
 pub struct Frame {
     /// The file.
     pub filename: String,
@@ -151,27 +146,21 @@ pub struct Frame {
 
 /// Something that the allocator did.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(expecting = "an entry of a history")]
+#[serde(from = "forms::AnyEntry")]
 pub struct TraceEntry {
     /// Its kind.
     pub action: TraceAction,
     /// The address; for [`TraceAction::Oom`] the bytes that the device still had free.
-    #[serde(alias = "device_free", default)]
     pub addr: u64,
     /// Bytes.
-    #[serde(default)]
     pub size: u64,
     /// The stream.
-    #[serde(default)]
     pub stream: u64,
     /// When, in microseconds since 1970.
-    #[serde(default)]
     pub time_us: i64,
     /// The stack of the call that caused it; empty when it was not recorded.
-    #[serde(default)]
     pub frames: Vec<Frame>,
     /// The pool, as in [`Segment::segment_pool_id`].
-    #[serde(default)]
     pub pool_id: (u64, u64),
 }
 
@@ -240,7 +229,7 @@ impl TraceAction {
 
 /// The settings of the allocator, by PyTorch's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, expecting = "settings of the allocator")]
+#[serde(from = "forms::AnySettings")]
 pub struct AllocatorSettings {
     /// The settings as they were last given.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]

@@ -1,12 +1,13 @@
 //! Runs the program that a pickle is, as far as it makes plain data: dicts, lists, tuples, strings and numbers,
-//! of protocols 2 to 5.
+//! of protocols 0 to 5.
 //!
-//! Guarantees: nothing that a pickle names is looked up or run; one that names anything is refused. Damaged
-//! pickles are errors, whatever lengths they claim, and shared values are kept once, whatever refers to them.
+//! Guarantees: nothing that a pickle names is looked up or run. It may name the containers of [`Class`], which stand for
+//! plain ones; one that names anything else is refused. Damaged pickles are errors, whatever lengths they claim, and
+//! shared values are kept once, whatever refers to them.
 
 use std::collections::HashMap;
 
-use crate::opcode;
+use crate::{opcode, text};
 
 /// Why a pickle could not be read.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub enum Problem {
     CutOff,
     /// It has something else than plain data at this byte.
     At(usize),
+    /// It holds more values than a file of its size does.
+    TooMany,
     /// Its data is not what was expected.
     Content(serde::de::value::Error),
 }
@@ -26,11 +29,45 @@ pub enum Value<'a> {
     Bool(bool),
     Number(i128),
     Float(f64),
-    Text(&'a str),
+    /// A text; PyTorch writes names of files that are no text as Python holds them, which is no UTF-8.
+    Text(&'a [u8]),
+    /// A text with escapes, by its index among the texts.
+    Unescaped(usize),
+    /// A container of Python that is named.
+    Class(Class),
     /// A list or tuple, by its index among the lists.
     List(usize),
     /// A dict: a list of keys and values in turn.
     Dict(usize),
+}
+
+/// What a pickle may name.
+#[derive(Debug, Clone, Copy)]
+pub enum Class {
+    /// A dict that orders its keys, or has a default.
+    Dict,
+    /// A function of PyTorch's that returns its first argument.
+    First,
+    /// A type that a dict may have as its default.
+    Type,
+}
+
+impl Class {
+    fn of(module: &[u8], name: &[u8]) -> Option<Class> {
+        Some(match (module, name) {
+            (b"collections", b"OrderedDict" | b"defaultdict") => Class::Dict,
+            (
+                b"torch.jit._pickle",
+                b"build_intlist" | b"build_boollist" | b"build_doublelist" | b"restore_type_tag",
+            ) => Class::First,
+            (
+                b"builtins" | b"__builtin__",
+                b"int" | b"float" | b"str" | b"bool" | b"list" | b"dict" | b"tuple" | b"set" | b"long"
+                | b"unicode",
+            ) => Class::Type,
+            _ => return None,
+        })
+    }
 }
 
 /// The machine that a pickle is a program for.
@@ -42,11 +79,15 @@ pub struct Machine<'a> {
     marks: Vec<usize>,
     memo: HashMap<u32, Value<'a>>,
     pub lists: Vec<Vec<Value<'a>>>,
+    pub texts: Vec<String>,
+    /// Values, marks and names of values that it may still make.
+    left: u64,
 }
 
 impl<'a> Machine<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, ..Self::default() }
+    /// For a pickle that makes up to so many values.
+    pub fn new(bytes: &'a [u8], most: u64) -> Self {
+        Self { bytes, left: most, ..Self::default() }
     }
 
     /// Runs to the end, and returns the value that is left.
@@ -55,6 +96,7 @@ impl<'a> Machine<'a> {
             let start = self.at;
             // What the stack lacks for an operation is a fault of the operation.
             let wrong = || Problem::At(start);
+            self.left = self.left.checked_sub(1).ok_or(Problem::TooMany)?;
             match self.byte()? {
                 opcode::PROTO => drop(self.byte()?),
                 opcode::FRAME => drop(self.take(8)?),
@@ -101,9 +143,66 @@ impl<'a> Machine<'a> {
                         opcode::BINUNICODE => 4,
                         _ => 8,
                     })?;
-                    let text = str::from_utf8(self.take(length)?).map_err(|_| wrong())?;
+                    let text = self.take(length)?;
                     self.stack.push(Value::Text(text));
                 }
+                code @ (opcode::SHORT_BINSTRING
+                | opcode::BINSTRING
+                | opcode::SHORT_BINBYTES
+                | opcode::BINBYTES) => {
+                    let is_short = matches!(code, opcode::SHORT_BINSTRING | opcode::SHORT_BINBYTES);
+                    let length = self.length(if is_short { 1 } else { 4 })?;
+                    let text = self.take(length)?;
+                    self.stack.push(Value::Text(text));
+                }
+
+                opcode::INT => {
+                    let value = match self.line()? {
+                        b"00" => Value::Bool(false),
+                        b"01" => Value::Bool(true),
+                        digits => Value::Number(parsed(digits).ok_or_else(wrong)?),
+                    };
+                    self.stack.push(value);
+                }
+                opcode::LONG => {
+                    let line = self.line()?;
+                    let digits = line.strip_suffix(b"L").unwrap_or(line);
+                    self.stack.push(Value::Number(parsed(digits).ok_or_else(wrong)?));
+                }
+                opcode::FLOAT => {
+                    let value = parsed(self.line()?).ok_or_else(wrong)?;
+                    self.stack.push(Value::Float(value));
+                }
+                code @ (opcode::UNICODE | opcode::STRING) => {
+                    let line = self.line()?;
+                    let text = match code {
+                        opcode::UNICODE => text::raw_unicode(line),
+                        _ => text::quoted(line).ok_or_else(wrong)?,
+                    };
+                    self.stack.push(Value::Unescaped(self.texts.len()));
+                    self.texts.push(text);
+                }
+                opcode::PUT => {
+                    let memo = parsed(self.line()?).ok_or_else(wrong)?;
+                    self.memo.insert(memo, *self.stack.last().ok_or_else(wrong)?);
+                }
+                opcode::GET => {
+                    let memo: u32 = parsed(self.line()?).ok_or_else(wrong)?;
+                    self.stack.push(*self.memo.get(&memo).ok_or_else(wrong)?);
+                }
+
+                opcode::GLOBAL => {
+                    let (module, name) = (self.line()?, self.line()?);
+                    self.stack.push(Value::Class(Class::of(module, name).ok_or_else(wrong)?));
+                }
+                opcode::STACK_GLOBAL => {
+                    let names = self.top(2).ok_or_else(wrong)?;
+                    let [Value::Text(module), Value::Text(name)] = names[..] else { return Err(wrong()) };
+                    self.stack.push(Value::Class(Class::of(module, name).ok_or_else(wrong)?));
+                }
+                opcode::REDUCE => self.reduce().ok_or_else(wrong)?,
+                // The state of a container says nothing of what it holds.
+                opcode::BUILD => drop(self.top(1).ok_or_else(wrong)?),
 
                 opcode::EMPTY_LIST | opcode::EMPTY_TUPLE => self.list(Vec::new(), Value::List),
                 opcode::EMPTY_DICT => self.list(Vec::new(), Value::Dict),
@@ -172,6 +271,40 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
+    /// Calls what the pickle names, of which only containers are left.
+    fn reduce(&mut self) -> Option<()> {
+        let call = self.top(2)?;
+        let [Value::Class(class), Value::List(arguments)] = call[..] else { return None };
+        let first = self.lists.get(arguments)?.first().copied();
+        match (class, first) {
+            (Class::First, Some(first)) => self.stack.push(first),
+            // In Python 2 its pairs are the argument.
+            (Class::Dict, Some(Value::List(pairs))) => {
+                let mut items = Vec::new();
+                for pair in self.lists.get(pairs)? {
+                    let Value::List(pair) = *pair else { return None };
+                    items.extend_from_slice(self.lists.get(pair)?.get(..2)?);
+                }
+                self.left = self.left.checked_sub(items.len() as u64)?;
+                self.list(items, Value::Dict);
+            }
+            (Class::Dict, None | Some(Value::Class(Class::Type) | Value::None)) => {
+                self.list(Vec::new(), Value::Dict);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The rest of a line, without its end.
+    fn line(&mut self) -> Result<&'a [u8], Problem> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let length = rest.iter().position(|byte| *byte == b'\n').ok_or(Problem::CutOff)?;
+        self.at += length + 1;
+        let line = &rest[..length];
+        Ok(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
     fn top(&mut self, count: usize) -> Option<Vec<Value<'a>>> {
         Some(self.stack.split_off(self.stack.len().checked_sub(count)?))
     }
@@ -187,4 +320,9 @@ fn number(bytes: &[u8]) -> Option<i128> {
     let mut all = [if bytes.last().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 }; 16];
     all.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(i128::from_le_bytes(all))
+}
+
+/// A number in digits.
+fn parsed<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    str::from_utf8(digits).ok()?.trim().parse().ok()
 }

@@ -40,3 +40,22 @@ pub const TUPLE: u8 = b't';
 pub const TUPLE1: u8 = 0x85;
 pub const TUPLE2: u8 = 0x86;
 pub const TUPLE3: u8 = 0x87;
+
+// Of protocols 0 and 1, and of Python 2.
+pub const INT: u8 = b'I';
+pub const LONG: u8 = b'L';
+pub const FLOAT: u8 = b'F';
+pub const STRING: u8 = b'S';
+pub const UNICODE: u8 = b'V';
+pub const BINSTRING: u8 = b'T';
+pub const SHORT_BINSTRING: u8 = b'U';
+pub const PUT: u8 = b'p';
+pub const GET: u8 = b'g';
+
+pub const SHORT_BINBYTES: u8 = b'C';
+pub const BINBYTES: u8 = b'B';
+
+pub const GLOBAL: u8 = b'c';
+pub const STACK_GLOBAL: u8 = 0x93;
+pub const REDUCE: u8 = b'R';
+pub const BUILD: u8 = b'b';

@@ -204,9 +204,9 @@ fn large_file_work(arguments: &[String]) -> Result<()> {
             assert_eq!(summary.launches.before_call, 0);
             digest.damage().cloned()
         }
-        "html" => convert(from, to, FileFormat::Html, None)?,
-        "perfetto" => convert(from, to, FileFormat::Perfetto, None)?,
-        _ => convert(from, to, FileFormat::Chrome, None)?,
+        "html" => convert(from, to, FileFormat::Html, None)?.damage,
+        "perfetto" => convert(from, to, FileFormat::Perfetto, None)?.damage,
+        _ => convert(from, to, FileFormat::Chrome, None)?.damage,
     };
     let seconds = begun.seconds();
     println!("  {work}: {seconds:.1} s, at most {} MiB of memory", peak_memory() >> 20);

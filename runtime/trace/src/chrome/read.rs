@@ -64,7 +64,6 @@ impl Reader<'_> {
             }
         }
         match json.peek()? {
-            // A script that ends each line so, and padding.
             None => Ok(()),
             Some(_) => Err(Fault::Wrong("there is more after the end")),
         }
@@ -88,12 +87,12 @@ impl Reader<'_> {
                 }
             }
             "distributedInfo" => {
-                let info = json.tree(&mut MOST_ABOUT.clone(), 0)?;
+                let info = about(json)?;
                 if let Some(rank) = info[RANK].as_u64().filter(|rank| *rank > 0) {
                     self.about(RANK, &rank.to_string());
                 }
             }
-            "deviceProperties" => match json.tree(&mut MOST_ABOUT.clone(), 0)? {
+            "deviceProperties" => match about(json)? {
                 Value::Array(devices) => {
                     devices.iter().filter_map(Value::as_object).for_each(|device| self.device(device));
                 }
@@ -102,7 +101,7 @@ impl Reader<'_> {
             },
             "warpsmith" => {
                 self.records.is_ours = true;
-                let facts = json.tree(&mut MOST_ABOUT.clone(), 0)?;
+                let facts = about(json)?;
                 let facts: Facts = serde_json::from_value(facts)
                     .map_err(|_| Fault::Wrong("`warpsmith` is not what we write"))?;
                 let definitions = self.records.sink.definitions();
@@ -164,4 +163,10 @@ impl Reader<'_> {
         }
         self.records.end()
     }
+}
+
+/// A value about the whole trace.
+fn about<R: BufRead>(json: &mut Json<R>) -> Result<Value, Fault> {
+    let mut budget = MOST_ABOUT;
+    json.tree(&mut budget, 0)
 }

@@ -17,6 +17,8 @@
 mod text;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,8 @@ use crate::error::TraceError;
 
 /// The form of the document.
 const SCHEMA: u32 = 1;
+/// The largest report, in bytes: a kernel takes some hundred.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// What was counted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,7 +205,12 @@ impl CounterReport {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let failed = |reason| TraceError { path: path.to_path_buf(), reason };
-        let document = std::fs::read(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+        let mut document = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut document));
+        read.map_err(|error| failed(format!("cannot be read: {error}")))?;
+        if document.len() as u64 > MOST_BYTES {
+            return Err(failed("is larger than any report; give another file".to_owned()));
+        }
         Self::parse(&document).map_err(failed)
     }
 

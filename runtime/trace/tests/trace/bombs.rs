@@ -186,3 +186,41 @@ fn packets_cannot_hold_more_than_they_say() {
     let opened = Trace::from_bytes(&bytes).unwrap();
     assert!(opened.damage.is_some());
 }
+
+/// Whatever is done to a file, it is read in bounded memory.
+#[test]
+fn damaged_files_take_no_more_memory() {
+    if !is_limited("damaged_files_take_no_more_memory", 500) {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    let step = crate::fixture::step();
+    let json = crate::fixture::chrome(&step);
+    let [forms, kineto] = [crate::forms::SEED, crate::files::KINETO].map(|text| text.as_bytes().to_vec());
+    let seeds = [crate::fixture::perfetto(&step), packed(&json), json, forms, kineto];
+    for seed in &seeds {
+        for _ in 0..150 {
+            let mut bytes = seed.clone();
+            for _ in 0..random.usize(1..8) {
+                let at = random.usize(..bytes.len());
+                let end = (at + random.usize(1..200)).min(bytes.len());
+                match random.u8(..5) {
+                    0 => bytes[at] = random.u8(..),
+                    1 => bytes[at] = b"[]{}\",:0\\-"[random.usize(..10)],
+                    2 => drop(bytes.drain(at..end)),
+                    3 => {
+                        let piece = bytes[at..end].repeat(random.usize(1..500));
+                        bytes.splice(at..at, piece);
+                    }
+                    _ => bytes.truncate(at.max(1)),
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            if let Ok(opened) = Trace::from_bytes(&bytes) {
+                opened.trace.summary().text(10);
+            }
+        }
+    }
+}

@@ -105,3 +105,9 @@ fn kernels_of_a_trace_carry_counters() {
     assert_eq!(json.matches("\"achieved occupancy\":0.875").count(), 1);
     assert!(trace.html("page").contains("DRAM bytes written"));
 }
+
+#[test]
+fn a_file_without_end_is_no_report() {
+    let error = CounterReport::read("/dev/zero").unwrap_err().to_string();
+    assert!(error.contains("larger than any report"), "{error}");
+}

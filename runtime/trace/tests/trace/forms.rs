@@ -250,6 +250,15 @@ fn phase(phase: &str, name: &str, ts: u64, rest: &str) -> String {
     format!(r#"{{"ph":"{phase}","cat":"cpu_op","name":"{name}","pid":1,"tid":2,"ts":{ts}{rest}}}"#)
 }
 
+/// Events of many forms, to be damaged.
+pub const SEED: &str = r#"{"deviceProperties":null,"baseTimeNanoseconds":1723000000000000000,"traceEvents":[
+    {"ph":"X","cat":"Kernel","name":"k","pid":0,"tid":"stream 7","ts":"1000.125","dur":2e1,"args":{"stream":7,"correlation":9007199254740993,"grid":[1,2,3]}},
+    {"ph":"B","cat":"Operator","name":"outer","pid":1,"tid":"main","ts":10.5,"args":[]},{"ph":"E","pid":1,"tid":"main","ts":99},
+    {"ph":"b","cat":"user_annotation","name":"load","id":"0x1","pid":1,"ts":0},{"ph":"e","cat":"user_annotation","name":"load","id":"0x1","pid":1,"ts":70},
+    {"ph":"C","cat":"host_counter","name":"loss","pid":1,"ts":5,"args":{"value":NaN}},{"ph":"M","name":"thread_name","pid":1,"tid":"main","args":{"name":"\ud800 \x"}},
+    {"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":0,"args":{"Device Type":1,"Device Id":0,"Bytes":-5}},
+]"#;
+
 #[test]
 fn begins_and_ends_become_slices() {
     let events = [

@@ -1,4 +1,4 @@
-//! Snapshots in files: what is written reads back, and hostile files do no harm.
+//! What is written reads back, and hostile files do no harm.
 
 use std::path::PathBuf;
 
@@ -373,7 +373,7 @@ fn what_is_no_snapshot_is_refused_in_one_line() {
         (br#"{"segments": [{"total_size": -1}]}"#, "expected u64"),
         (br#"{"segments": []} trailing"#, "trailing characters"),
         (br#"{"segments": [1]}"#, "expected a segment"),
-        (python_list_of_numbers, "expected a sequence"),
+        (python_list_of_numbers, "expected a segment"),
         (names_a_function, "is a pickle, but not that of a snapshot"),
         (b"\x80\x04K\x01.", "expected a snapshot"),
         (b"\x80\x04\xff.", "byte 2 is no part of plain data"),

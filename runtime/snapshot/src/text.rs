@@ -1,0 +1,89 @@
+//! Texts as Python writes them.
+//!
+//! Guarantees: what is no text, such as a byte in the name of a file that the system could not decode, is the replacement
+//! character; nothing of a text is lost for it but that.
+
+use std::borrow::Cow;
+
+/// A text in UTF-8. Python holds bytes that it could not decode as halves of surrogate pairs, and writes them as if these were
+/// characters of three bytes.
+pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    let mut text = match str::from_utf8(bytes) {
+        Ok(text) => return Cow::Borrowed(text),
+        Err(_) => String::with_capacity(bytes.len()),
+    };
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (valid, skipped) = match str::from_utf8(rest) {
+            Ok(_) => (rest.len(), 0),
+            Err(error) => {
+                let at = error.valid_up_to();
+                let is_surrogate = matches!(rest[at..], [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..]);
+                let length = if is_surrogate { 3 } else { error.error_len().unwrap_or(rest.len() - at) };
+                (at, length)
+            }
+        };
+        text.push_str(str::from_utf8(&rest[..valid]).unwrap_or_default());
+        if skipped > 0 {
+            text.push(char::REPLACEMENT_CHARACTER);
+        }
+        rest = &rest[valid + skipped..];
+    }
+    Cow::Owned(text)
+}
+
+/// The text of protocol 0: bytes are Latin-1, others are escaped by their number.
+pub fn raw_unicode(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let digits = match (byte, after.first()) {
+            (b'\\', Some(b'u')) => 4,
+            (b'\\', Some(b'U')) => 8,
+            _ => {
+                text.push(char::from(byte));
+                continue;
+            }
+        };
+        match after.get(1..=digits).and_then(hexadecimal) {
+            Some(code) => {
+                text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+                rest = &after[digits + 1..];
+            }
+            None => text.push('\\'),
+        }
+    }
+    text
+}
+
+/// A text of Python 2 in quotes, as it stands in a program; `None` without them.
+pub fn quoted(line: &[u8]) -> Option<String> {
+    let (&quote, line) = line.split_first().filter(|(quote, _)| b"'\"".contains(quote))?;
+    let mut rest = line.strip_suffix(&[quote])?;
+    let mut bytes = Vec::with_capacity(rest.len());
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        let Some((&escaped, after)) = after.split_first().filter(|_| byte == b'\\') else {
+            bytes.push(byte);
+            continue;
+        };
+        rest = after;
+        bytes.push(match escaped {
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'x' => {
+                let code = after.get(..2).and_then(hexadecimal)?;
+                rest = &after[2..];
+                code as u8
+            }
+            other => other,
+        });
+    }
+    Some(lossy(&bytes).into_owned())
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |code, digit| Some(code << 4 | char::from(*digit).to_digit(16)?))
+}
