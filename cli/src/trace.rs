@@ -51,7 +51,8 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
         return Err(Failure::Use(text.to_owned()));
     }
     let digest = Digest::read(&args.file).map_err(unusable)?;
-    let old = args.diff.as_ref().map(|old| Ok((old, Digest::read(old).map_err(unusable)?))).transpose()?;
+    let read = |path| Digest::read(path).map(|digest| (path, digest)).map_err(unusable);
+    let old = args.diff.as_ref().map(read).transpose()?;
     let summary = digest.summary();
     let diff = old.as_ref().map(|(path, old)| (path, summary.since(&old.summary())));
     let left_out = digest.trace().definitions.left_out();
