@@ -11,6 +11,7 @@
 //! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
+//! | the same, of memory that may be withdrawn | [`DeviceBuffer::from_raw_while`](crate::DeviceBuffer::from_raw_while) |
 //! | a buffer's memory for other code, or of another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
 //! | memory of the host for kernels | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
 //! | state for each device: handles, plans, caches | [`Device::extension`] |
