@@ -88,16 +88,16 @@ pub fn of_local(n: u32) -> u64 {
     let flag = AtomicBool::new(n & 4 == 0);
     let own = Atomic::<u32>::new(n ^ 9);
     let float = Atomic::<f32>::new(0.5);
-    let mut sum = u64::from(byte.fetch_add(200, AcqRel)) + (word.fetch_min(-5, Relaxed) as u64);
+    let mut sum = u64::from(byte.fetch_add(200, AcqRel)) ^ (word.fetch_min(-5, Relaxed) as u64);
     sum ^= byte.compare_exchange(n as u8, 7, AcqRel, Acquire).map_or_else(u64::from, |old| u64::from(!old));
-    sum ^= word.compare_exchange_weak(-5, 11, Relaxed, Relaxed).map_or(3, |old| old as u64 + 5);
+    sum ^= word.compare_exchange(-5, 11, Relaxed, Relaxed).map_or(3, |old| !old as u64);
     sum = sum.rotate_left(9) ^ u64::from(plain.swap(n / 3, SeqCst)) ^ long.fetch_nand(n.into(), Release);
     sum ^= u64::from(flag.fetch_xor(true, Relaxed)) << 40 | u64::from(flag.swap(n & 1 == 0, AcqRel)) << 41;
     sum ^= change(&plain, n % 7) ^ long.compare_exchange(3, 4, SeqCst, Relaxed).unwrap_or_else(|old| old ^ 1);
     sum ^= u64::from(count_up(&own, n) ^ own.fetch_max(77, Release) ^ own.swap(n, AcqRel));
     sum ^= u64::from((float.fetch_add(n as f32, AcqRel) + float.load(Relaxed)).to_bits());
-    let left = bytes.iter().fold(0, |sum, byte| sum * 31 + u64::from(byte.load(Acquire)));
-    let left = words.iter().fold(left, |sum, word| sum * 31 + word.load(Relaxed) as u64);
+    let left = bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(byte.load(Acquire)));
+    let left = words.iter().fold(left, |sum: u64, word| sum.rotate_left(21) ^ word.load(Relaxed) as u64);
     sum.wrapping_mul(31)
         ^ left
         ^ u64::from(plain.into_inner())
@@ -109,7 +109,7 @@ pub fn of_local(n: u32) -> u64 {
 #[inline(never)]
 fn change(number: &AtomicU32, by: u32) -> u64 {
     let old = number.fetch_add(by, AcqRel);
-    let exchanged = number.compare_exchange(old + by, old ^ by, AcqRel, Relaxed);
+    let exchanged = number.compare_exchange(old.wrapping_add(by), old ^ by, AcqRel, Relaxed);
     u64::from(old) << 3 | u64::from(exchanged.is_ok())
 }
 

@@ -10,6 +10,7 @@ mod loaded_on_gpu;
 mod mapped;
 mod planes;
 mod registry_crates;
+mod rust_values;
 mod shared_slices;
 mod stack;
 mod structs;
