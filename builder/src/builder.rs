@@ -399,15 +399,9 @@ impl PtxBuilder {
         std::fs::create_dir_all(&work).map_err(Error::io("cannot create", &work))?;
         let members = link::extract(&tools.llvm, &compiled.rlibs, &work)?;
         drop(lock);
-        let linked = link::link(&tools.llvm, cuda, &package, &members, &work)?;
-        let job = Job {
-            llvm: &tools.llvm,
-            cuda,
-            linked: &linked,
-            options: Options { fma: self.fma },
-            work: &work,
-            out: &folders.out_dir,
-        };
+        let options = Options { fma: self.fma };
+        let linked = link::link(&tools.llvm, cuda, &package, &members, options, &work)?;
+        let job = Job { llvm: &tools.llvm, cuda, linked: &linked, work: &work, out: &folders.out_dir };
         let runtime = &linked.device_runtime;
         let parts = match self.one_module {
             true => parts::undivided(&package, &linked.kernels, runtime),

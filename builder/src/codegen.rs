@@ -72,8 +72,6 @@ pub struct Job<'a> {
     pub cuda: &'a CudaTools,
     /// The module to start from.
     pub linked: &'a Linked,
-    /// How.
-    pub options: Options,
     /// For intermediate files.
     pub work: &'a Path,
     /// For the outputs.
@@ -83,7 +81,7 @@ pub struct Job<'a> {
 /// Optimises the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). `None` when it has none.
 /// `bitcode` has the part's kernels, and all that these need.
 fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Option<Module>, Error> {
-    let Job { llvm, cuda, linked, options, work, out } = *job;
+    let Job { llvm, cuda, linked, work, out } = *job;
     let name = &part.stem;
     let input = format!("{name} for {arch}");
     let cpu = [format!("-mcpu={arch}"), format!("-mattr=+ptx{}", arch.ptx())];
@@ -124,7 +122,8 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
-    command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
+    // Only what the rewrite has marked.
+    command.arg("-fp-contract=off");
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;

@@ -12,7 +12,7 @@ use crate::{externs, parts, ptxas};
 /// LLVM IR: what is rewritten stays of its size, and each of its kernels is in a part.
 pub fn rewrite(bytes: &[u8]) {
     let Ok(ir) = str::from_utf8(bytes) else { return };
-    let Ok(rewritten) = rewrite::rewrite(ir) else { return };
+    let Ok(rewritten) = rewrite::rewrite(ir, true) else { return };
     // The longest that one line becomes is the body of a panic entry point.
     assert!(rewritten.ir.len() < 4096 + 64 * ir.len(), "{} bytes of {}", rewritten.ir.len(), ir.len());
     assert!(rewritten.kernels.iter().all(|kernel| ir.contains(&kernel.symbol)));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::callers::Callers;
+use crate::codegen::Options;
 use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::panic_paths;
@@ -67,6 +68,7 @@ pub fn link(
     cuda: &CudaTools,
     package: &str,
     members: &[PathBuf],
+    options: Options,
     work: &Path,
 ) -> Result<Linked, Error> {
     let linked = work.join("linked.ll");
@@ -75,7 +77,7 @@ pub fn link(
     tools::run(&mut command, package).map_err(duplicate_symbol)?;
 
     let ir = read(&linked)?;
-    let rewritten = rewrite::rewrite(&ir)?;
+    let rewritten = rewrite::rewrite(&ir, options.fma)?;
     if rewritten.kernels.is_empty() {
         return Err(Error::NoKernels { package: package.to_owned() });
     }

@@ -6,6 +6,7 @@ mod alone;
 mod common;
 mod faults;
 mod launch;
+mod math;
 mod ops;
 mod profile;
 mod ptx_facts;

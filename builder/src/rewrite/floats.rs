@@ -1,4 +1,7 @@
-//! `half`'s software conversions become the GPU's own.
+//! `half`'s software conversions become the GPU's own, and products may be contracted.
+//!
+//! A product and a sum of Rust code may become one `fma`. The flag stands at each instruction, because libdevice has none: its
+//! functions compute rounding errors by sums and products that must stay apart.
 //!
 //! The crate converts with integer arithmetic where it knows no instruction, which is a page of code for
 //! each operator. Here each conversion becomes one LLVM cast; LLVM then also turns "widen, operate, narrow"
@@ -57,9 +60,28 @@ pub fn replacement(symbol: &str) -> Option<String> {
     })
 }
 
+/// `line` with the permission to contract, if its instruction is a sum or a product of floats.
+pub fn contract(line: &str, instruction: &str) -> Option<String> {
+    let operator = ["fmul ", "fadd ", "fsub "].into_iter().find(|name| instruction.starts_with(name))?;
+    let operands = &instruction[operator.len()..];
+    let head = &line[..line.len() - operands.len()];
+    Some(format!("{head}contract {operands}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rewrite::text;
+
+    #[test]
+    fn sums_and_products_may_be_contracted() {
+        let contracted = |line| contract(line, text::instruction(line));
+        assert_eq!(contracted("  %a = fmul float %b, %c").unwrap(), "  %a = fmul contract float %b, %c");
+        let vector = contracted("  %a = fsub nsz <2 x half> %b, %c, !dbg !7").unwrap();
+        assert_eq!(vector, "  %a = fsub contract nsz <2 x half> %b, %c, !dbg !7");
+        assert_eq!(contracted("  %a = fdiv float %b, %c"), None);
+        assert_eq!(contracted("  %a = mul i32 %b, %c"), None);
+    }
 
     #[test]
     fn both_directions() {

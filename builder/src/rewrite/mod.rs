@@ -12,7 +12,7 @@
 //! | `calls` | inline assembly and calls through pointers become `convergent` |
 //! | `strings` | byte strings get a trailing NUL |
 //! | `panics` | core's panic entry points call gpu-std's reporters |
-//! | `floats` | `half`'s conversions become native |
+//! | `floats` | `half`'s conversions become native; products may be contracted |
 //! | `remainder` | `%` of floats calls libdevice's `fmod` |
 //! | `wide_casts` | casts of floats to 128-bit integers saturate by comparisons |
 //! | `attributes` | the architecture is left to `opt` and `llc` |
@@ -126,13 +126,14 @@ struct Headers<'a> {
     records: kernels::Records<'a>,
 }
 
-/// Rewrites `ir`.
-pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
+/// Rewrites `ir`. `contracts`: whether `a * b + c` may become one `fma`, rounded once.
+pub fn rewrite(ir: &str, contracts: bool) -> Result<Rewritten, RewriteError> {
     let ir = &*names::resolve(ir)?;
     let headers = read_headers(ir)?;
     let statics: HashMap<&str, Space> =
         headers.statics.iter().map(|(name, (space, _))| (*name, *space)).collect();
     let mut out = Output {
+        contracts,
         ir: String::with_capacity(ir.len() + ir.len() / 16),
         constants: panics::constants(),
         messages: 0,
@@ -216,6 +217,7 @@ fn replace_function(line: &str) -> Result<Option<String>, RewriteError> {
 }
 
 struct Output {
+    contracts: bool,
     ir: String,
     constants: String,
     messages: usize,
@@ -265,6 +267,10 @@ impl Output {
             rewritten = rewritten
                 .or_else(|| wide_casts::call(line, &mut self.functions))
                 .or_else(|| self.panic_call(line, instruction, headers, templates));
+        } else if self.contracts
+            && let Some(contracted) = floats::contract(line, instruction)
+        {
+            rewritten = Some(contracted);
         } else if let Some(fenced) = atomics::fence(line, instruction) {
             rewritten = Some(fenced);
         } else if let Some(call) = remainder::call(line, instruction, &mut self.functions) {

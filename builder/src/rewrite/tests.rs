@@ -7,7 +7,7 @@ const OUTPUT: &str = include_str!("golden/output.ll");
 
 #[test]
 fn a_module_with_everything_is_rewritten_as_before() {
-    let rewritten = rewrite(INPUT).unwrap();
+    let rewritten = rewrite(INPUT, false).unwrap();
     for (number, (actual, expected)) in rewritten.ir.lines().zip(OUTPUT.lines()).enumerate() {
         assert_eq!(actual, expected, "line {} of golden/output.ll", number + 1);
     }
@@ -19,13 +19,13 @@ fn a_module_with_everything_is_rewritten_as_before() {
 #[test]
 fn an_unknown_signature_of_a_panic_entry_is_an_error() {
     let ir = "define void @_RNvNtCs1a_4core9panicking18panic_bounds_check(i32 %0) {\n  unreachable\n}\n";
-    let error = rewrite(ir).unwrap_err();
+    let error = rewrite(ir, false).unwrap_err();
     assert!(matches!(error, RewriteError::PanicEntry { .. }), "{error}");
 }
 
 #[test]
 fn an_empty_module_gets_only_the_declarations() {
-    let rewritten = rewrite("").unwrap();
+    let rewritten = rewrite("", false).unwrap();
     assert!(rewritten.kernels.is_empty());
     assert_eq!(rewritten.ir.lines().filter(|line| line.starts_with("declare ")).count(), 3);
 }
@@ -44,7 +44,7 @@ fn the_time_is_linear() {
         (0..5)
             .map(|_| {
                 let start = std::time::Instant::now();
-                assert!(rewrite(&ir).unwrap().ir.len() > ir.len());
+                assert!(rewrite(&ir, false).unwrap().ir.len() > ir.len());
                 start.elapsed()
             })
             .min()

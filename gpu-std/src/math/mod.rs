@@ -5,10 +5,27 @@
 //! scope. On the host the standard library's own methods come first. Besides, it has functions that a GPU is good at:
 //! `rsqrt`, `exp10`, `gelu`.
 //!
-//! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place for most functions (the tables of
-//! the CUDA programming guide have each), but `sin` and `cos`, which are within 2 units and need no stack; `sqrt`, `mul_add`, `fract` and the roundings are exact or correctly rounded. On
-//! the emulated device they are the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit
-//! floats, compute in [`Scalar::Accumulator`].
+//! On the GPU they are CUDA's own (libdevice), but for `sin` and `cos`, which need no stack here. On the emulated device
+//! they are the standard library's and `libm`'s (where a method of the standard library comes first, its errors are those of
+//! the system's C library). Both are within these errors, in units in the last place, which are those of
+//! the CUDA programming guide; the two may differ by them:
+//!
+//! | functions | `f32` | `f64` |
+//! | --- | --- | --- |
+//! | `sqrt`, `mul_add`, `fmod`, `rem_euclid`, `fract`, roundings, `/`, `%` | 0 | 0 |
+//! | `exp_m1`, `ln`, `log2`, `ln_1p`, `cbrt` | 1 | 1 |
+//! | `exp`, `exp2`, `exp10`, `log10`, `rsqrt`, `cosh`, `tanh` | 2 | 1 |
+//! | `sin`, `cos`, `asin`, `acos`, `atan`, `erf` | 2 | 2 |
+//! | `atan2`, `hypot`, `sinh`, `atanh` | 3 | 2 |
+//! | `asinh` | 3 | 3 |
+//! | `tan`, `pow` | 4 | 2 |
+//! | `acosh` | 4 | 3 |
+//! | `erfc` | 4 | 5 |
+//! | `gamma` | 5 | 10 |
+//! | `ln_gamma`, outside of -24..-2 and 0.5..3, where its zeros are | 6 | 4 |
+//!
+//! `gelu` has in addition the error that the rounding of x / √2 allows. For 16-bit floats, compute in
+//! [`Scalar::Accumulator`].
 //!
 //! The standard library may get `erf`, `erfc`, `gamma` and `ln_gamma` one day, for which the compiler warns where they are
 //! called as methods: call the functions of this module.
@@ -222,15 +239,21 @@ macro_rules! functions {
     };
 }
 
+/// libm's has results below 1 too.
+#[cfg(not(target_arch = "nvptx64"))]
+fn acosh_on_host(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
 functions! {
     /// eˣ.
     exp(x) = __nv_expf, __nv_exp, |x| f32::exp(x), f64::exp(x);
     /// 2ˣ.
     exp2(x) = __nv_exp2f, __nv_exp2, |x| f32::exp2(x), f64::exp2(x);
     /// 10ˣ.
-    exp10(x) = __nv_exp10f, __nv_exp10, |x| libm::exp10f(x), libm::exp10(x);
+    exp10(x) = __nv_exp10f, __nv_exp10, |x| libm::exp10(x.into()) as f32, libm::exp10(x);
     /// eˣ − 1, accurate near 0.
-    exp_m1(x) = __nv_expm1f, __nv_expm1, |x| f32::exp_m1(x), f64::exp_m1(x);
+    exp_m1(x) = __nv_expm1f, __nv_expm1, |x| f64::exp_m1(x.into()) as f32, f64::exp_m1(x);
     /// The natural logarithm.
     ln(x) = __nv_logf, __nv_log, |x| f32::ln(x), f64::ln(x);
     /// The logarithm to base 2.
@@ -238,7 +261,7 @@ functions! {
     /// The logarithm to base 10.
     log10(x) = __nv_log10f, __nv_log10, |x| f32::log10(x), f64::log10(x);
     /// ln(1 + x), accurate near 0.
-    ln_1p(x) = __nv_log1pf, __nv_log1p, |x| f32::ln_1p(x), f64::ln_1p(x);
+    ln_1p(x) = __nv_log1pf, __nv_log1p, |x| f64::ln_1p(x.into()) as f32, f64::ln_1p(x);
     /// The sine of x in radians.
     sin(x) = sine32, sine64, |x| f32::sin(x), f64::sin(x);
     /// The cosine of x in radians.
@@ -258,13 +281,13 @@ functions! {
     /// The hyperbolic cosine.
     cosh(x) = __nv_coshf, __nv_cosh, |x| f32::cosh(x), f64::cosh(x);
     /// The hyperbolic tangent.
-    tanh(x) = __nv_tanhf, __nv_tanh, |x| f32::tanh(x), f64::tanh(x);
+    tanh(x) = __nv_tanhf, __nv_tanh, |x| f64::tanh(x.into()) as f32, f64::tanh(x);
     /// The inverse hyperbolic sine.
-    asinh(x) = __nv_asinhf, __nv_asinh, |x| f32::asinh(x), f64::asinh(x);
+    asinh(x) = __nv_asinhf, __nv_asinh, |x| libm::asinh(x.into()) as f32, libm::asinh(x);
     /// The inverse hyperbolic cosine.
-    acosh(x) = __nv_acoshf, __nv_acosh, |x| f32::acosh(x), f64::acosh(x);
+    acosh(x) = __nv_acoshf, __nv_acosh, |x| acosh_on_host(x.into()) as f32, acosh_on_host(x);
     /// The inverse hyperbolic tangent.
-    atanh(x) = __nv_atanhf, __nv_atanh, |x| f32::atanh(x), f64::atanh(x);
+    atanh(x) = __nv_atanhf, __nv_atanh, |x| libm::atanh(x.into()) as f32, libm::atanh(x);
     /// The error function.
     erf(x) = __nv_erff, __nv_erf, |x| libm::erff(x), libm::erf(x);
     /// 1 − erf(x), accurate for large x.

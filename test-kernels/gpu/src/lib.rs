@@ -6,6 +6,7 @@
 //! | [`core_sorts`] | `core`'s sorts of small arrays, and reads at indices that wrap |
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
+//! | [`functions`] | every function of `gpu_std::math`, by its number |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`own`] | functions of elements and operators that become kernels in one line |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
@@ -25,6 +26,7 @@ pub mod cooperative;
 pub mod core_sorts;
 pub mod diagnostic;
 pub mod dynamic;
+pub mod functions;
 pub mod nbody;
 pub mod own;
 pub mod planes;
