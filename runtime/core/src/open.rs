@@ -25,6 +25,15 @@ enum Entry {
     Lost(WeakDevice),
 }
 
+impl Entry {
+    fn device(&self) -> Option<Device> {
+        match self {
+            Self::Working(device) => Some(device.clone()),
+            Self::Lost(device) => device.upgrade(),
+        }
+    }
+}
+
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
 /// Opens a device, or finds it open.
@@ -36,24 +45,36 @@ fn open(id: DeviceId) -> Result<Device> {
     }
     // Before the lock, which a copy of the process would never get while it is held here.
     fork::begin_use(id)?;
-    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    let devices = devices.get_or_insert_default();
-    match devices.get(&id) {
-        Some(Entry::Working(device)) if !device.is_lost() => return Ok(device.clone()),
-        Some(Entry::Working(device)) => {
-            let lost = device.downgrade();
-            devices.insert(id, Entry::Lost(lost));
-        }
-        _ => {}
-    }
-    if let Some(Entry::Lost(lost)) = devices.get(&id)
-        && let Some(device) = lost.upgrade()
-    {
+    if let Some(device) = find_open(id) {
         return Ok(device);
     }
-    let device = Device::with_driver(driver, id.ordinal())?;
+    // Without the lock: hooks may open devices.
+    drivers::call_hooks(&driver);
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let devices = devices.get_or_insert_default();
+    if let Some(device) = devices.get(&id).and_then(Entry::device) {
+        // Another thread was faster, or a hook.
+        return Ok(device);
+    }
+    let device = Device::on_driver(driver, id)?;
     devices.insert(id, Entry::Working(device.clone()));
     Ok(device)
+}
+
+/// The open device, if there is one. The process keeps no handle of a lost one.
+fn find_open(id: DeviceId) -> Option<Device> {
+    let lock = || DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let lost = match lock().as_mut()?.get_mut(&id)? {
+        Entry::Working(device) if !device.is_lost() => return Some(device.clone()),
+        entry @ Entry::Working(_) => {
+            let weak = entry.device()?.downgrade();
+            Some(std::mem::replace(entry, Entry::Lost(weak)))
+        }
+        Entry::Lost(_) => None,
+    };
+    // Without the lock: the last handle closes the device.
+    drop(lost);
+    lock().as_ref()?.get(&id)?.device()
 }
 
 /// The last result of [`Device::best`]. It keeps no device alive: a lost one could not be opened again.
@@ -146,8 +167,14 @@ impl Device {
             return Err(Error::NoSuchDevice { device: id, count });
         }
         fork::begin_use(id)?;
-        let options = AllocatorOptions::from_environment()?;
         drivers::call_hooks(&driver);
+        Self::on_driver(driver, id)
+    }
+
+    /// A device of a driver whose hooks were called.
+    fn on_driver(driver: Arc<dyn Driver>, id: DeviceId) -> Result<Self> {
+        let ordinal = id.ordinal();
+        let options = AllocatorOptions::from_environment()?;
         let properties = driver.device_properties(ordinal)?;
         let context = driver.context_retain(ordinal)?;
         let made = Streams::new(&*driver, context, memory::stream_ended)

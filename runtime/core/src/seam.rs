@@ -133,7 +133,7 @@ impl Stream {
     ) -> Result<()> {
         let _site = site();
         let handle = self.handle();
-        storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
+        storage::enqueue(uses.iter(), self, Kind::Copy(name), |driver, context| {
             let _calls = driver.bind(context)?;
             self.observed(|| Operation::Extension { name }, || work(handle).map_err(Into::into))
         })
@@ -186,7 +186,7 @@ impl Stream {
         let work = HostWork::new(name, accesses.collect(), Box::new(work));
         // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
         // run, nor while a graph with this work can be launched.
-        storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {
+        storage::enqueue(uses.iter(), self, Kind::Copy(name), |driver, context| unsafe {
             self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }

@@ -304,6 +304,8 @@ impl Communicator {
                     what: "a buffer".to_owned(),
                     found: other.device().id(),
                     expected: self.device().id(),
+                    beside: "the stream",
+                    remedy: "copy it there first",
                 }));
             }
         }

@@ -1,5 +1,6 @@
 //! The driver of each kind of device, one a process, and the devices that are open.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::{Device, WeakDevice, fork};
@@ -29,9 +30,15 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
 #[linkme::distributed_slice]
 pub static DRIVER_HOOKS: [fn(&Arc<dyn Driver>)];
 
-/// Calls the hooks with the driver of a device that is being opened.
+/// Calls the hooks with the driver of a device that is being opened, unless one of them opens it.
 pub(crate) fn call_hooks(driver: &Arc<dyn Driver>) {
-    DRIVER_HOOKS.iter().for_each(|hook| hook(driver));
+    thread_local! {
+        static IS_CALLING: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_CALLING.replace(true) {
+        DRIVER_HOOKS.iter().for_each(|hook| hook(driver));
+        IS_CALLING.set(false);
+    }
 }
 
 /// The devices that were opened.

@@ -2,6 +2,8 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
 use super::Device;
@@ -12,22 +14,48 @@ use crate::driver::{Context, Driver};
 pub(super) struct Extensions(RwLock<HashMap<TypeId, Box<dyn Any + Send + Sync>>>);
 
 impl Extensions {
-    /// Drops all of them with the context current, so that they may call the driver's libraries. The work of all streams
-    /// was waited for. On a device that cannot be used any more they are leaked instead.
+    fn find<T: Any>(&self) -> Option<NonNull<T>> {
+        let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        values.get(&TypeId::of::<T>())?.downcast_ref::<T>().map(NonNull::from)
+    }
+
+    /// Adds a value, which the caller made without the lock. If there is one of its type already, that stays, and the new
+    /// one is returned with it.
+    fn add<T: Any + Send + Sync>(&self, value: T) -> (NonNull<T>, Option<T>) {
+        let mut surplus = None;
+        let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = match values.entry(TypeId::of::<T>()) {
+            Entry::Vacant(place) => place.insert(Box::new(value)),
+            Entry::Occupied(known) => {
+                surplus = Some(value);
+                known.into_mut()
+            }
+        };
+        let Some(known) = known.downcast_ref::<T>() else { unreachable!("values are by their type") };
+        (NonNull::from(known), surplus)
+    }
+
+    /// Drops all of them. The work of all streams was waited for.
     pub fn close(&mut self, driver: &dyn Driver, context: Context) {
-        let values = std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
-        match driver.bind(context) {
-            Ok(_calls) => drop(values),
-            Err(_) => std::mem::forget(values),
-        }
+        drop_bound(std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner)), driver, context);
+    }
+}
+
+/// Drops a value with the context current, so that it may call the driver's libraries. On a device that cannot be used any
+/// more it is leaked instead.
+fn drop_bound<T>(value: T, driver: &dyn Driver, context: Context) {
+    match driver.bind(context) {
+        Ok(_calls) => drop(value),
+        Err(_) => std::mem::forget(value),
     }
 }
 
 impl Device {
     /// The value of type `T` that belongs to the device, made at its first use, and dropped with the device.
     ///
-    /// For crates that keep something for each device: `T` is a type of their own. `make` must not ask for an extension
-    /// itself, and a value that holds the device keeps it alive for good.
+    /// For crates that keep something for each device: `T` is a type of their own. `make` may use the device and its other
+    /// extensions. Threads that ask first at the same time may each call theirs; one value stays, the others are dropped.
+    /// A value that holds the device keeps it alive for good.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,19 +74,16 @@ impl Device {
     /// # }
     /// ```
     pub fn extension<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
-        let kind = TypeId::of::<T>();
-        let find = |values: &HashMap<TypeId, Box<dyn Any + Send + Sync>>| {
-            values.get(&kind).and_then(|value| value.downcast_ref::<T>()).map(std::ptr::from_ref)
-        };
-        let known = find(&self.0.extensions.0.read().unwrap_or_else(PoisonError::into_inner));
-        let value = known.or_else(|| {
-            let mut values = self.0.extensions.0.write().unwrap_or_else(PoisonError::into_inner);
-            values.entry(kind).or_insert_with(|| Box::new(make()));
-            find(&values)
+        let extensions = &self.0.extensions;
+        let value = extensions.find::<T>().unwrap_or_else(|| {
+            let (value, surplus) = extensions.add(make());
+            if let Some(surplus) = surplus {
+                drop_bound(surplus, &*self.0.driver, self.0.context);
+            }
+            value
         });
-        let Some(value) = value else { unreachable!("values are by their type") };
         // SAFETY: the value is boxed, so a growing map does not move it, and it stays until the device is closed, which
         // needs the last handle.
-        unsafe { &*value }
+        unsafe { value.as_ref() }
     }
 }

@@ -1,10 +1,13 @@
 //! Whether a device still works, and which kernels ran when it stopped.
 //!
-//! The first fault is kept and every later call reports it. The last [`KEPT`] launches of every stream, or of the few that
+//! The first fault is kept. One call reports it as it is, and every later call reports that the device was lost by it. What
+//! nothing returns is no report: an error of a drop, for one ([`Quiet`]). The last [`KEPT`] launches of every stream, or of the few that
 //! share a ring with it, are remembered until their stream is known to be done, so that a fault or a timeout can
 //! name the kernels it can have been, with their configuration.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpu_spec::KernelSpec;
@@ -123,12 +126,39 @@ impl Slot {
     }
 }
 
+thread_local! {
+    /// How many [`Quiet`] there are.
+    static QUIET: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, this thread drops the errors of its calls: none counts as the report of a fault, so that a later call
+/// makes it.
+#[must_use]
+pub(crate) struct Quiet(PhantomData<*const ()>);
+
+impl Quiet {
+    #[inline]
+    pub fn begin() -> Self {
+        QUIET.set(QUIET.get() + 1);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Quiet {
+    #[inline]
+    fn drop(&mut self) {
+        QUIET.set(QUIET.get() - 1);
+    }
+}
+
 /// The state of one context.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// The process that opened the device.
     pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
+    /// Whether a call has reported the fault.
+    is_reported: AtomicBool,
     /// The first error of a drop, which cannot return one.
     dropped: Mutex<Option<Error>>,
     recent: [Ring; RINGS],
@@ -146,15 +176,24 @@ impl Health {
         self.origin.check()?;
         match self.fault.get() {
             None => Ok(()),
-            Some(cause) => Err(lost(device, cause)),
+            Some(cause) => Err(self.report(device, cause)),
         }
+    }
+
+    /// The fault for the call that reports it, and that the device was lost for every other.
+    #[cold]
+    fn report(&self, device: DeviceId, cause: &Arc<Error>) -> Error {
+        if QUIET.get() == 0 && !self.is_reported.swap(true, Ordering::AcqRel) {
+            return Error::clone(cause);
+        }
+        Error::DeviceLost { device, cause: Arc::clone(cause) }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
         self.fault.get().is_some()
     }
 
-    /// Marks the device lost. Returns what the caller is to report: the fault, or that it was lost before.
+    /// Marks the device lost. Returns what the caller is to report: the fault, or that the device was lost by it.
     #[cold]
     pub(super) fn lose(
         &self,
@@ -171,7 +210,7 @@ impl Health {
         if first {
             tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");
         }
-        if first { Error::clone(cause) } else { lost(device, cause) }
+        self.report(device, cause)
     }
 
     fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>, stack: &Stack) -> Error {
@@ -246,11 +285,6 @@ impl Health {
     pub(crate) fn take_drop_error(&self) -> Option<Error> {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-#[cold]
-fn lost(device: DeviceId, cause: &Arc<Error>) -> Error {
-    Error::DeviceLost { device, cause: Arc::clone(cause) }
 }
 
 /// The kernels of launches, each once.

@@ -1,7 +1,7 @@
 //! Devices: finding them, opening them, what they are.
 //!
 //! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` gives the same device every time it is
-//! called. A fault in a kernel loses the device: the call that finds out reports the fault, every later call
+//! called. A fault in a kernel loses the device: the first call that returns an error reports the fault, every later call
 //! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
 //! handle, stream, buffer and module of a lost device is dropped, opening it again creates a new context.
 //!
@@ -28,7 +28,7 @@ mod extension;
 pub(crate) mod fork;
 pub(crate) mod graph_nodes;
 pub(crate) mod guard;
-mod health;
+pub(crate) mod health;
 pub(crate) mod observe;
 mod parts;
 pub(crate) mod peer;

@@ -20,12 +20,33 @@ pub enum GraphError {
         instead: &'static str,
     },
 
+    /// A call that would have to come after captured work on the same buffer, or before which captured work reads it. That
+    /// work does not run before its graph is launched. The capture continues.
+    #[error(
+        "{call}: the buffer of {bytes} bytes is used by work that is being captured, which runs only when the graph is \
+         launched; call it before the capture begins, after it ends, or on a stream of the capture"
+    )]
+    UsedInCapture {
+        /// The call.
+        call: &'static str,
+        /// The bytes of the buffer.
+        bytes: usize,
+    },
+
     /// A call that only makes sense while a graph is captured.
     #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
     NotCapturing {
         /// The call.
         call: &'static str,
     },
+
+    /// A function of [`Stream::on_graph_launch`](crate::Stream::on_graph_launch) launched a graph that has such functions, as
+    /// its own.
+    #[error(
+        "a function of `Stream::on_graph_launch` launched a graph that has such functions itself, and would wait for them \
+         forever; launch that graph elsewhere"
+    )]
+    LaunchInHook,
 
     /// A capture on a shared stream of the device.
     #[error(

@@ -251,7 +251,7 @@ pub enum Error {
     },
 
     /// Something of one device was used with another.
-    #[error("{operation}: {what} is on {found}, the stream is on {expected}; copy it there first")]
+    #[error("{operation}: {what} is on {found}, {beside} is on {expected}; {remedy}")]
     DifferentDevices {
         /// The operation.
         operation: String,
@@ -259,8 +259,12 @@ pub enum Error {
         what: String,
         /// Where it is.
         found: DeviceId,
-        /// Where it should be.
+        /// What it was used with, for example `the stream`.
+        beside: &'static str,
+        /// Where that is.
         expected: DeviceId,
+        /// What to do.
+        remedy: &'static str,
     },
 
     /// A number of elements whose bytes do not fit an address.
@@ -330,6 +334,12 @@ pub enum Error {
         /// The pool's number.
         pool: PoolId,
     },
+
+    /// Work with a stream's scratch memory requested scratch memory of the same stream, for this purpose.
+    #[error(
+        "`{0}` needs scratch memory of a stream while the calling work has it; enqueue them one after the other"
+    )]
+    ScratchInUse(&'static str),
 
     /// An operation that a capture, a graph or an executable does not support.
     #[error("{0}")]

@@ -18,7 +18,7 @@ pub use self::future::{Completed, Reached};
 pub(crate) use self::reactor::Waiter;
 pub use self::shared::SharedEvent;
 use crate::device::Device;
-use crate::device::observe::{self, Awaited, Operation};
+use crate::device::observe::{self, Awaited, Operation, site};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -116,7 +116,9 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::EventOfOtherDevice`]; whatever the driver reports.
+    #[track_caller]
     pub fn record(&self, stream: &Stream) -> Result<()> {
+        let _site = site();
         self.device.check_process()?;
         if !self.device.ptr_eq(stream.device()) {
             return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
@@ -185,7 +187,9 @@ impl Event {
     ///
     /// # Errors
     /// A fault of a kernel that was running; what a [check](crate::check) found.
+    #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
+        let _site = site();
         self.wait()?;
         self.device.check_findings()
     }

@@ -1,6 +1,7 @@
 //! [`SharedEvent`]: an event of several processes.
 
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::device::observe::site;
 use crate::driver::{EventHandle, IPC_EVENT_BYTES};
 use crate::error::Result;
@@ -114,6 +115,7 @@ impl SharedEvent {
 
 impl Drop for SharedEvent {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let destroyed = self.device.call_lost(|driver, context| {
             // SAFETY: the handle is not used again; waits that were enqueued keep to their record.
             unsafe { driver.event_destroy(context, self.handle) };

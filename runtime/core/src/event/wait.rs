@@ -10,7 +10,9 @@ impl Stream {
     ///
     /// # Errors
     /// Whatever the driver reports.
+    #[track_caller]
     pub fn record_event(&self) -> Result<Event> {
+        let _site = site();
         Event::recorded(self, false)
     }
 
@@ -18,7 +20,9 @@ impl Stream {
     ///
     /// # Errors
     /// Whatever the driver reports.
+    #[track_caller]
     pub fn record_timed_event(&self) -> Result<Event> {
+        let _site = site();
         Event::recorded(self, true)
     }
 

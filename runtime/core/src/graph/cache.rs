@@ -121,6 +121,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
     ///
     /// # Errors
     /// As [`Graph::capture`] and [`GraphExec::launch`]; what `capture` returns.
+    #[track_caller]
     pub fn launch<E: From<Error>>(
         &mut self,
         stream: &Stream,

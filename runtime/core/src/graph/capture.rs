@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::content::Content;
 use super::origins::Origins;
 use super::{Graph, last_of};
+use crate::device::health::Quiet;
 use crate::device::observe::site;
 use crate::driver::CaptureMode;
 use crate::error::{Error, GraphError, Result, code};
@@ -82,6 +83,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let Some(capturing) = self.capturing.take() else { return };
         let device = self.stream.device();
         if device.is_forked() {

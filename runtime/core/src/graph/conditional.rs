@@ -116,7 +116,7 @@ impl Graph {
             return Err(GraphError::NodeOfOtherGraph.into());
         }
         for body in bodies {
-            self.check_device(&body.device, "a conditional part")?;
+            self.check_device(&body.device, "a conditional part", "make it on that device")?;
             body.content.check()?;
         }
         // Before the driver has any of it: whatever fails below, what the graph may come to use is noted and kept.

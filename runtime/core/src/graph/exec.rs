@@ -8,6 +8,7 @@ use super::content::Content;
 use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
 use crate::device::graph_nodes::GraphNodes;
+use crate::device::health::Quiet;
 use crate::device::observe::{self, Operation, site};
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, GraphError, Result};
@@ -17,6 +18,9 @@ use crate::memory::graph_resource::Resources;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
+
+/// The remedy for a stream of another device.
+const ON_ITS_DEVICE: &str = "launch it on a stream of its device";
 
 /// A graph made ready to be launched: see the [module's documentation](super).
 ///
@@ -66,24 +70,22 @@ impl State {
         }
     }
 
-    /// Notes a launch. Its stream is kept until it has run.
-    fn launched(&mut self, stream: &Stream) {
+    /// Notes a launch. Its stream is kept until it has run. Returns what [`Self::sweep`] does.
+    fn launched(&mut self, stream: &Stream) -> Vec<Content> {
         let epoch = stream.epoch(Timeline::Running);
-        match self.launches.iter_mut().find(|(known, _)| known == stream) {
-            Some((_, last)) => *last = epoch,
-            None => {
-                self.sweep();
-                self.launches.push((stream.clone(), epoch));
-            }
+        if let Some((_, last)) = self.launches.iter_mut().find(|(known, _)| known == stream) {
+            *last = epoch;
+            return Vec::new();
         }
+        let unused = self.sweep();
+        self.launches.push((stream.clone(), epoch));
+        unused
     }
 
-    /// Forgets launches that have run, and what only they need.
-    fn sweep(&mut self) {
+    /// Forgets launches that have run. Returns what only they needed.
+    fn sweep(&mut self) -> Vec<Content> {
         self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
-        if self.launches.is_empty() {
-            self.before.clear();
-        }
+        if self.launches.is_empty() { std::mem::take(&mut self.before) } else { Vec::new() }
     }
 }
 
@@ -121,13 +123,17 @@ impl GraphExec {
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to
-    /// another by [`Graph::add_child`]), [`GraphError::Invalidated`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
-    /// earlier work.
+    /// another by [`Graph::add_child`]), [`GraphError::Invalidated`]; what a function of [`Stream::on_graph_launch`] returns,
+    /// and [`GraphError::LaunchInHook`] in one; a fault of earlier work.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _site = site();
         let Inner { device, handle: exec, .. } = self.inner();
-        stream.check_device(device, || ("launching a graph".to_owned(), "the graph".to_owned()))?;
+        stream.check_home(
+            device,
+            || ("launching a graph".to_owned(), "the graph".to_owned()),
+            ON_ITS_DEVICE,
+        )?;
         device.check_process()?;
         stream.check_not_capturing("GraphExec::launch", "add the graph to another by `Graph::add_child`")?;
         let mut state = self.inner().state();
@@ -135,12 +141,19 @@ impl GraphExec {
         if state.changed {
             state.gather();
         }
-        let State { content, pools, origins, .. } = &*state;
-        if !content.hooks.is_empty() {
+        let hooks = state.content.hooks.clone();
+        let hooked = if hooks.is_empty() {
+            Vec::new()
+        } else {
             // They are not called for a launch that is refused.
-            content.resources.check(pools)?;
-        }
-        let hooked = content.hooks.call(stream)?;
+            state.content.resources.check(&state.pools)?;
+            // Without the lock: they are the program's.
+            drop(state);
+            let hooked = hooks.call(stream)?;
+            state = self.inner().state();
+            hooked
+        };
+        let State { content, pools, origins, .. } = &*state;
         let captures = stream.capture_count();
         let handle = stream.handle();
         let mut tried = false;
@@ -158,16 +171,21 @@ impl GraphExec {
             }))
         });
         drop(hooked);
+        let mut unused = Vec::new();
         if tried {
             // Also when it failed: it may have enqueued something before it did.
             if stream.capture_count() != captures {
                 stream.invalidate_captures();
             }
-            state.launched(stream);
+            unused = state.launched(stream);
         }
-        launched?;
-        device.0.health.graph_launched(stream.id(), &state.content.kernels);
+        if launched.is_ok() {
+            device.0.health.graph_launched(stream.id(), &state.content.kernels);
+        }
         drop(state);
+        // Without the lock: what the program gave it is dropped too.
+        drop(unused);
+        launched?;
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
 
@@ -175,8 +193,11 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`]; whatever the driver reports.
+    #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
-        stream.check_device(self.device(), || ("uploading a graph".to_owned(), "the graph".to_owned()))?;
+        let _site = site();
+        let what = || ("uploading a graph".to_owned(), "the graph".to_owned());
+        stream.check_home(self.device(), what, ON_ITS_DEVICE)?;
         stream.check_not_capturing("GraphExec::upload", "call it when the capture has ended")?;
         let state = self.inner().state();
         let (exec, handle) = (self.inner().handle, stream.handle());
@@ -199,6 +220,8 @@ impl GraphExec {
                 what: "the other graph".to_owned(),
                 found: graph.device().id(),
                 expected: device.id(),
+                beside: "the executable",
+                remedy: "capture it on a stream of that device",
             });
         }
         graph.content.check()?;
@@ -306,6 +329,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         if self.device.is_forked() {
             return;
         }
@@ -341,6 +365,7 @@ struct Remains {
 
 impl Drop for Remains {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         if host_function::is_running() {
             let (reached, streams) = (self.reached.take(), std::mem::take(&mut self.streams));
             let (content, before) = (std::mem::take(&mut self.content), std::mem::take(&mut self.before));

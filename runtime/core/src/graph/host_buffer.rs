@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::nodes::copy_work;
+use super::nodes::{COPY_THERE, copy_work};
 use super::{Graph, Node};
 use crate::device::Device;
 use crate::device::observe::{CopyDirection, site, site_of_node};
@@ -78,9 +78,11 @@ impl<T: DeviceCopy> HostBuffer<T> {
     /// dropped.
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`] while there is another guard; a fault of a kernel that was running.
+    /// [`GraphError::HostBufferInUse`] while there is another guard; [`GraphError::UsedInCapture`]; a fault of a kernel that was running.
+    #[track_caller]
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
-        self.shared.tracked.lend()?;
+        let _site = site();
+        self.shared.tracked.lend("HostBuffer::lock")?;
         // From here on nothing new uses it; what does already is waited for.
         let guard = HostGuard { shared: &self.shared };
         self.shared.tracked.synchronize()?;
@@ -224,7 +226,7 @@ impl Graph {
         let _site = site_of_node();
         let target = target.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
-        self.check_device(target.device(), "the target")?;
+        self.check_device(target.device(), "the target", COPY_THERE)?;
         let part = target.used();
         let work = copy_work(Place::Device(target.as_device_ptr()), source.place(), part.range.len());
         self.add_host_copy(source, Access::Read, &part, work, after)
@@ -244,7 +246,7 @@ impl Graph {
         let _site = site_of_node();
         let source = source.into();
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
-        self.check_device(source.device(), "the source")?;
+        self.check_device(source.device(), "the source", COPY_THERE)?;
         let part = source.used(Access::Read);
         let work = copy_work(target.place(), Place::Device(source.as_device_ptr()), part.range.len());
         self.add_host_copy(target, Access::Write, &part, work, after)

@@ -17,7 +17,8 @@
 //!
 //! What cannot be captured: what waits for work (`synchronize`, `query`, copies to and from ordinary host memory), copies
 //! that return host memory, copies between devices, host functions that are called once. These fail, name themselves,
-//! and the capture continues. [`HostBuffer`] is memory of the host that graphs copy from and to, and
+//! and the capture continues. So does work that runs beside the capture, where it reads what captured work writes or writes
+//! what it reads ([`GraphError::UsedInCapture`]). [`HostBuffer`] is memory of the host that graphs copy from and to, and
 //! [`Stream::graph_function`](crate::Stream::graph_function) has a function called at each launch.
 //!
 //! ```

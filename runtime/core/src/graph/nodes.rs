@@ -65,6 +65,9 @@ pub(super) struct NodeUse {
     barrier: bool,
 }
 
+/// The remedy for memory of another device.
+pub(super) const COPY_THERE: &str = "copy it there first";
+
 impl NodeUse {
     /// Of a node that is not there yet.
     pub fn of(uses: Vec<CapturedUse>) -> Self {
@@ -305,8 +308,8 @@ impl Graph {
         let _site = site_of_node();
         let (source, target) = (source.into(), target.into());
         check_lengths("adding a copy to a graph", target.len(), source.len())?;
-        self.check_device(source.device(), "the source")?;
-        self.check_device(target.device(), "the target")?;
+        self.check_device(source.device(), "the source", COPY_THERE)?;
+        self.check_device(target.device(), "the target", COPY_THERE)?;
         let (from, to) = (source.used(Access::Read), target.used());
         let work = copy_work(
             Place::Device(target.as_device_ptr()),
@@ -331,7 +334,7 @@ impl Graph {
     ) -> Result<Node> {
         let _site = site_of_node();
         let target = target.into();
-        self.check_device(target.device(), "the buffer")?;
+        self.check_device(target.device(), "the buffer", COPY_THERE)?;
         let part = target.used();
         let work = match part.range.len() {
             0 => NodeWork::Empty,
@@ -382,7 +385,7 @@ impl Graph {
     #[track_caller]
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         let _site = site_of_node();
-        self.check_device(&child.device, "the other graph")?;
+        self.check_device(&child.device, "the other graph", "capture it on a stream of that device")?;
         child.content.check()?;
         let uses = child.content.resources.iter().collect();
         // SAFETY: its memory is noted, and its content is kept by this graph's from now on.
@@ -394,7 +397,7 @@ impl Graph {
         Ok(node)
     }
 
-    pub(super) fn check_device(&self, device: &Device, what: &str) -> Result<()> {
+    pub(super) fn check_device(&self, device: &Device, what: &str, remedy: &'static str) -> Result<()> {
         if device.ptr_eq(&self.device) {
             return Ok(());
         }
@@ -402,7 +405,9 @@ impl Graph {
             operation: "adding to a graph".to_owned(),
             what: what.to_owned(),
             found: device.id(),
+            beside: "the graph",
             expected: self.device.id(),
+            remedy,
         })
     }
 }
@@ -446,6 +451,8 @@ impl GraphExec {
                 what: format!("kernel `{}`", function.spec().symbol),
                 found: function.device().id(),
                 expected: self.device().id(),
+                beside: "the graph",
+                remedy: "load it there",
             });
         }
         function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, uses| {

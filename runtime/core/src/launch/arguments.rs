@@ -170,6 +170,8 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
         what: format!("argument {argument}"),
         found: found.id(),
         expected: expected.id(),
+        beside: "the kernel",
+        remedy: "copy it there first",
     }
 }
 

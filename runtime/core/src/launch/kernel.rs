@@ -211,10 +211,9 @@ impl Function {
 
     #[cold]
     fn refuse_stream(&self, stream: &Stream) -> Result<()> {
-        stream.check_device(&self.device, || {
-            let symbol = self.spec().symbol;
-            (format!("launching kernel `{symbol}`"), "the loaded kernel".to_owned())
-        })
+        let symbol = self.spec().symbol;
+        let what = || (format!("launching kernel `{symbol}`"), "the loaded kernel".to_owned());
+        stream.check_home(&self.device, what, "load it there")
     }
 
     /// Fails if the stack limit was set to less than the kernel needs.
@@ -330,6 +329,8 @@ impl Function {
                 what: format!("kernel `{symbol}`"),
                 found: self.device.id(),
                 expected: device.id(),
+                beside: "the graph",
+                remedy: "load it there",
             });
         }
         ArgumentList::of(args, |args, uses| {

@@ -16,7 +16,8 @@ pub(super) struct Limits<'a> {
 }
 
 /// Of what a launch in one dimension without anything special may have how much: the most threads in a block, blocks in the
-/// grid, and bytes of dynamic shared memory that need not be allowed first. No threads: the kernel has no such launches.
+/// grid, and bytes of dynamic shared memory that need not be allowed first. No threads: [`Limits::check`] decides about each
+/// such launch.
 #[derive(Debug)]
 pub(super) struct Line {
     pub threads: u32,
@@ -31,7 +32,9 @@ impl<'a> Limits<'a> {
         let threads = self.block_limit().0.min(self.device.max_block[0]);
         let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
         let is_plain = !self.kernel.cooperative && self.kernel.cluster.is_none();
-        let has_line = is_plain && self.kernel.block.is_none() && shared.is_some();
+        // A line of any length has these claims; the others are left to `check`.
+        let has_claims = matches!(self.kernel.claims, Claims::Any | Claims::Linear);
+        let has_line = is_plain && has_claims && self.kernel.block.is_none() && shared.is_some();
         Line {
             is_plain,
             threads: if has_line { threads } else { 0 },

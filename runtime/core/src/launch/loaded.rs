@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::driver::{ModuleHandle, host_function};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -60,6 +61,7 @@ fn quiet_stream(device: &Device) -> Result<Stream> {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let Some(parts) = self.0.take() else { return };
         if host_function::is_running() {
             return host_function::drop_elsewhere(Box::new(Self(Some(parts))));
@@ -71,7 +73,7 @@ impl Drop for Loaded {
         }
         let behind = quiet_stream(&device).and_then(|stream| {
             let after_all = uses.as_slice().used(Access::Write);
-            after_all.enqueue(&stream, |_, _| Ok::<_, Error>(()))?;
+            after_all.enqueue(&stream, "unloading a module", |_, _| Ok::<_, Error>(()))?;
             module.reached = Some(stream.record_event()?);
             Ok(stream)
         });
@@ -85,6 +87,7 @@ impl Drop for Loaded {
 
 impl Drop for Unload {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let Some(reached) = self.reached.take() else { return };
         let Self { device, module, .. } = self;
         if device.is_forked() {

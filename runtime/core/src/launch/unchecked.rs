@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use super::kernel::Function;
 use super::resolve::Source;
 use super::shape::Launch;
+use crate::device::observe::site;
 use crate::driver::DevicePtr;
 use crate::error::{Error, LaunchError, Result};
 use crate::memory::storage::BufferUse;
@@ -107,6 +108,8 @@ impl<'a> RawArguments<'a> {
                     what: format!("buffer {} of the arguments", index + 1),
                     found: used.device().id(),
                     expected: device.id(),
+                    beside: "the kernel",
+                    remedy: "copy it there first",
                 });
             }
         }
@@ -156,12 +159,14 @@ impl Function {
     /// The arguments are of the parameters' types, in order. The kernel accesses no memory but that of the buffers among
     /// them, in the way each says, and memory that the caller orders and keeps by other means; where one of the buffers is
     /// written, no two of them overlap. With these arguments and this shape it does nothing undefined.
+    #[track_caller]
     pub unsafe fn launch_unchecked(
         &self,
         stream: &Stream,
         launch: Launch,
         args: &RawArguments<'_>,
     ) -> Result<()> {
+        let _site = site();
         self.check_stream(stream)?;
         args.check(self)?;
         let Some(config) = self.configure(launch)? else { return Ok(()) };

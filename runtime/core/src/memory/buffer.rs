@@ -130,7 +130,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         self.device().check_process()?;
-        stream.check_device(self.device(), || ("recording a stream".to_owned(), "the buffer".to_owned()))?;
+        let what = || ("recording a stream".to_owned(), "the buffer".to_owned());
+        stream.check_home(self.device(), what, "record a stream of its device")?;
         self.storage.record_stream(stream);
         Ok(())
     }

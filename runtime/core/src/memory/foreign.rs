@@ -153,6 +153,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                     what: "the memory".to_owned(),
                     found: device.id().with_ordinal(known.unwrap_or_default()),
                     expected: device.id(),
+                    beside: "the stream",
+                    remedy: "make it on a stream of its device",
                 });
             }
         }

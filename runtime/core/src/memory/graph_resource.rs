@@ -11,11 +11,13 @@
 //! exclusively, and takes over what the buffer itself has noted ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, ThreadId};
 
 use super::capturing::CapturedUse;
 use super::statistics::PoolId;
-use super::usage::{Access, Usage, Waits};
+use super::usage::{Access, Usage, Waits, overlap};
+use crate::driver::CaptureMode;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Timeline;
@@ -30,11 +32,76 @@ pub(crate) struct GraphResource {
     /// The private pool that its memory is of.
     pool: Option<PoolId>,
     usage: Usage,
+    /// Its uses in captures, which count while they are active.
+    captured: Mutex<Vec<Weak<CapturedRanges>>>,
+}
+
+/// The ranges of a buffer that work of an active capture uses.
+#[derive(Debug)]
+pub(crate) struct CapturedRanges {
+    mode: CaptureMode,
+    thread: ThreadId,
+    ranges: Mutex<Vec<(Range<usize>, Access)>>,
+}
+
+impl CapturedRanges {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Range<usize>, Access)>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a use.
+    pub fn add(&self, range: Range<usize>, access: Access) {
+        let mut ranges = self.lock();
+        if !ranges.iter().any(|known| *known == (range.clone(), access)) {
+            ranges.push((range, access));
+        }
+    }
+
+    /// Takes all uses.
+    pub fn take(&self) -> Vec<(Range<usize>, Access)> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Whether a call of this thread with this access has no place in the capture's order. Other threads know of the capture
+    /// only in the global mode.
+    fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
+        let is_writing = |other: Access| access == Access::Write || other == Access::Write;
+        (self.mode == CaptureMode::Global || self.thread == thread::current().id())
+            && self.lock().iter().any(|(other, kind)| is_writing(*kind) && overlap(other, range))
+    }
 }
 
 impl GraphResource {
     pub fn new(home: &Stream, bytes: usize, pool: Option<PoolId>, usage: Usage) -> Arc<Self> {
-        Arc::new(Self { liveness: Mutex::new(Liveness::Live), home: home.clone(), bytes, pool, usage })
+        let (liveness, captured) = (Mutex::new(Liveness::Live), Mutex::default());
+        Arc::new(Self { liveness, home: home.clone(), bytes, pool, usage, captured })
+    }
+
+    fn captured(&self) -> MutexGuard<'_, Vec<Weak<CapturedRanges>>> {
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A list for the uses of a capture that begins to use the buffer, on the thread that began it.
+    pub fn begin_capture(&self, mode: CaptureMode, thread: ThreadId) -> Arc<CapturedRanges> {
+        let new = Arc::new(CapturedRanges { mode, thread, ranges: Mutex::default() });
+        let mut captured = self.captured();
+        captured.retain(|known| known.strong_count() > 0);
+        captured.push(Arc::downgrade(&new));
+        new
+    }
+
+    /// Fails if work that runs, with this access to this range, would have to come after work of an active capture, or before
+    /// it.
+    ///
+    /// # Errors
+    /// [`GraphError::UsedInCapture`].
+    pub fn check_captures(&self, call: &'static str, range: &Range<usize>, access: Access) -> Result<()> {
+        let captured = self.captured();
+        let mut active = captured.iter().filter_map(Weak::upgrade);
+        if active.any(|ranges| ranges.conflicts(range, access)) {
+            return Err(GraphError::UsedInCapture { call, bytes: self.bytes }.into());
+        }
+        Ok(())
     }
 
     pub fn home(&self) -> &Stream {
@@ -67,8 +134,12 @@ impl GraphResource {
         self.usage.users(&self.home, Timeline::Running)
     }
 
-    /// Lends host memory to the program, so that no new work uses it.
-    pub fn lend(&self) -> Result<()> {
+    /// Lends host memory to the program, by `call`, so that no new work uses it.
+    ///
+    /// # Errors
+    /// [`GraphError::HostBufferInUse`]; as [`Self::check_captures`].
+    pub fn lend(&self, call: &'static str) -> Result<()> {
+        self.check_captures(call, &(0..self.bytes), Access::Write)?;
         let mut liveness = self.lock();
         if *liveness == Liveness::Lent {
             return Err(GraphError::HostBufferInUse.into());
@@ -184,7 +255,8 @@ impl Resources {
     /// memory stays when its buffers go.
     ///
     /// # Errors
-    /// [`GraphError::BufferDropped`] and [`GraphError::HostBufferInUse`], and nothing is enqueued; what `work` returns.
+    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`] and [`GraphError::UsedInCapture`], and nothing is
+    /// enqueued; what `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -198,6 +270,7 @@ impl Resources {
         let mut waits = Waits::new(Timeline::Running);
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {
+                tracked.check_captures("GraphExec::launch", range, *access)?;
                 tracked.usage.begin(&tracked.home, stream, range, *access, &mut waits);
             }
         }

@@ -21,6 +21,8 @@ use super::storage::Storage;
 use super::usage::Usage;
 use super::{DeviceBuffer, DeviceCopy, DeviceSliceMut, PinnedBuffer};
 use crate::device::Device;
+use crate::device::health::Quiet;
+use crate::device::observe::site;
 use crate::driver::{DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -87,6 +89,7 @@ impl<M> Host<M> {
 
 impl<M> Drop for Host<M> {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let device = self.registered.as_ref().map(|(device, _)| device.clone());
         let unregistered = self.unregister();
         if let Some(device) = device {
@@ -109,6 +112,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
                 what: "the memory".to_owned(),
                 found: own.id(),
                 expected: other.id(),
+                beside: "the stream",
+                remedy: "allocate it for a device of that driver",
             });
         }
         let host = NonNull::new(self.address()).unwrap_or(NonNull::dangling());
@@ -196,14 +201,17 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// ```
     ///
     /// # Errors
-    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was forgotten; a fault of a kernel
-    /// that was running; [`Error::Forked`].
+    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was forgotten;
+    /// [`GraphError::UsedInCapture`](crate::GraphError::UsedInCapture); a fault of a kernel that was running;
+    /// [`Error::Forked`].
+    #[track_caller]
     pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
+        let _site = site();
         let storage = &self.buffer.storage;
         storage.device().check()?;
         let tracked = storage.tracked();
         if let Some(tracked) = tracked {
-            tracked.lend()?;
+            tracked.lend("MappedBuffer::lock")?;
         }
         // From here on nothing new uses it; what does already is waited for.
         let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
@@ -216,7 +224,9 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// # Errors
     /// As [`Self::lock`]; whatever the driver reports when it unregisters the memory. The memory is dropped when the last use
     /// is done.
+    #[track_caller]
     pub fn into_inner(mut self) -> Result<M> {
+        let _site = site();
         // The buffer stays lent until it is gone.
         std::mem::forget(self.lock()?);
         let owner = self.buffer.storage.take_owner().and_then(Owner::downcast::<Host<M>>);

@@ -1,5 +1,6 @@
 //! Memory that a stream keeps for one purpose from one call to the next.
 
+use std::cell::RefCell;
 use std::sync::PoisonError;
 
 use super::allocator::{self, CachingAllocator, Scratch, StreamMemory};
@@ -22,16 +23,37 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
     device.part::<CachingAllocator>().retire(device, core.id(), core.handle());
 }
 
+thread_local! {
+    /// The numbers of the streams whose scratch memory work of this thread has, the innermost last.
+    static WORKING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While it lives, work of this thread has scratch memory of a stream.
+struct Working;
+
+impl Working {
+    fn begin(stream: &Stream) -> Self {
+        WORKING.with_borrow_mut(|working| working.push(stream.id()));
+        Self
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        WORKING.with_borrow_mut(Vec::pop);
+    }
+}
+
 impl Stream {
     /// Runs `work` with memory of at least `bytes` that the stream keeps for `purpose` from one call to the next,
     /// for kernels that need some of their own. A flag tells `work` whether the memory is new and uninitialised;
     /// else it is as earlier work on the stream left it. It is exclusive meanwhile.
     ///
     /// It is replaced when a call requests more or when `work` fails, and freed with the stream.
-    /// `work` must not call this again on the same stream.
     ///
     /// # Errors
-    /// As [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
+    /// [`Error::ScratchInUse`] in `work` of the same stream; as
+    /// [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
     ///
     /// # Safety
     /// `work` enqueues work with the memory on this stream only, and does not let the address escape.
@@ -43,6 +65,13 @@ impl Stream {
         work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         self.device().check_process()?;
+        if WORKING.with_borrow(|working| working.contains(&self.id())) {
+            return Err(Error::ScratchInUse(purpose).into());
+        }
+        let work = |ptr, new| {
+            let _working = Working::begin(self);
+            work(ptr, new)
+        };
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
             // Without the lock: an allocation may call the user's callbacks.

@@ -4,6 +4,7 @@
 //! other process likes.
 
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::driver::{DevicePtr, ExportedMemory, PhysicalHandle};
 use crate::error::{Error, Result};
 
@@ -140,6 +141,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let Self { address, bytes, handle, .. } = *self;
         let released = self.device.call_lost(|driver, context| {
             // SAFETY: who uses the address keeps this value; it is one mapping, whose handle is not used again.

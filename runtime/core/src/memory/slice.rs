@@ -160,7 +160,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
                 (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
             // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns
             // only when the copy does not run any more.
-            self.used(Access::Read).run(|driver, context| unsafe {
+            self.used(Access::Read).run("DeviceBuffer::to_host", |driver, context| unsafe {
                 self.observed(CopyDirection::DeviceToHost, target.addr(), || {
                     driver.copy_to_host(context, target.cast(), source, bytes, stream)
                 })
@@ -185,7 +185,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         let stream = self.storage.stream().handle();
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more. Any bits that it writes are a `T`.
-        self.used(Access::Read).run(|driver, context| unsafe {
+        self.used(Access::Read).run("DeviceBuffer::copy_to_host", |driver, context| unsafe {
             let (target, source) = (host.as_mut_ptr(), self.as_device_ptr());
             self.observed(CopyDirection::DeviceToHost, target.addr(), || {
                 driver.copy_to_host(context, target.cast(), source, self.bytes(), stream)
@@ -323,7 +323,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         let stream = self.range.storage.stream().handle();
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more.
-        self.used().run(|driver, context| unsafe {
+        self.used().run("DeviceBuffer::copy_from_host", |driver, context| unsafe {
             let (target, source, bytes) = (self.as_device_ptr(), host.as_ptr(), self.range.bytes());
             self.range.observed(CopyDirection::HostToDevice, source.addr(), || {
                 driver.copy_to_device(context, target, source.cast(), bytes, stream)

@@ -9,6 +9,7 @@ use super::graph_resource::GraphResource;
 use super::owners::{self, Owner};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::device::observe::AwaitedBuffer;
 use crate::driver::{self, Context, DevicePtr, Driver, host_function};
 use crate::error::{Error, GraphError, Result};
@@ -135,6 +136,7 @@ impl Storage {
 impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let is_plain = self.owner.is_none() && self.tracked.get().is_none() && self.usage.is_at_home();
         if !is_plain || self.device().is_forked() || host_function::is_running() {
             return self.release();
@@ -250,6 +252,14 @@ impl BufferUse<'_> {
         waits.buffer = None;
     }
 
+    /// Fails if work that runs cannot be ordered with captured work on this part.
+    fn check_captures(&self, call: &'static str) -> Result<()> {
+        match self.storage.tracked.get() {
+            Some(tracked) if self.ordered => tracked.check_captures(call, &self.range, self.access),
+            _ => Ok(()),
+        }
+    }
+
     /// Notes that work which uses this part was enqueued on `stream`.
     #[inline]
     fn end(&self, stream: &Stream) {
@@ -261,45 +271,56 @@ impl BufferUse<'_> {
         usage.end(home, stream, &self.range, *bytes, self.access, Timeline::Running);
     }
 
-    /// Enqueues work on `stream` that uses this part.
+    /// Enqueues work on `stream` that uses this part, by `call`.
     pub(crate) fn enqueue<E: Into<Error>>(
         &self,
         stream: &Stream,
+        call: &'static str,
         work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
     ) -> Result<()> {
-        enqueue([self].into_iter(), stream, Kind::Copy, work)
+        enqueue([self].into_iter(), stream, Kind::Copy(call), work)
     }
 
     /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work does not
     /// run any more, whatever the result.
-    pub(crate) fn run(&self, work: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        call: &'static str,
+        work: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>,
+    ) -> Result<()> {
         let stream = &self.storage.stream;
-        stream.check_not_capturing(
-            "copying to or from ordinary host memory",
-            "copy before the capture begins or after it ends",
-        )?;
-        let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy, work);
+        stream.check_not_capturing(call, "copy before the capture begins or after it ends")?;
+        let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy(call), work);
         if let Err(Error::Graph(GraphError::NotCapturable { .. })) = enqueued {
             return enqueued;
         }
-        let waited = stream.synchronize();
-        if waited.is_err() {
+        let done = enqueued.and_then(|()| stream.synchronize());
+        if done.is_err() {
             stream.wait_idle();
         }
         // What was read may have been withdrawn meanwhile.
-        waited.and(enqueued).and_then(|()| self.check())
+        done.and_then(|()| self.check())
     }
 }
 
-/// The work.
+/// The work, with the call that enqueues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
     Launch,
-    Copy,
+    Copy(&'static str),
     /// A copy that cannot be captured, because it uses host memory that is returned when it has run, or
     /// streams of another device.
-    HostCopy,
+    HostCopy(&'static str),
+}
+
+impl Kind {
+    fn call(self) -> &'static str {
+        match self {
+            Kind::Launch => "TypedKernel::launch",
+            Kind::Copy(call) | Kind::HostCopy(call) => call,
+        }
+    }
 }
 
 /// Enqueues work on `stream`, which may be of another device, that uses these parts: after the uses that it must come
@@ -343,6 +364,7 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
     tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
     let guards: Vec<_> = tracked.into_iter().map(|tracked| tracked.lock()).collect();
+    parts.clone().try_for_each(|part| part.check_captures(kind.call()))?;
     let mut waits = Waits::new(Timeline::Running);
     parts.clone().for_each(|part| part.needs(stream, &mut waits));
     waits.enqueue(stream)?;

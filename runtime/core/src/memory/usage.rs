@@ -123,7 +123,7 @@ impl Waits {
     }
 }
 
-fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
+pub(super) fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
     left.start < right.end && right.start < left.end
 }
 

@@ -16,6 +16,7 @@ use super::captures::Captures;
 use super::clock::Clock;
 use super::handles::HandleCount;
 use super::pool::Streams;
+use crate::device::health::Quiet;
 use crate::device::{Device, DeviceInner};
 use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
@@ -198,6 +199,7 @@ impl Shared {
 
     /// Ends a stream that the device does not keep.
     fn end(&self) {
+        let _quiet = Quiet::begin();
         let (device, core) = (&*self.device, &self.core);
         if let Ownership::Adopted(number) = self.ownership {
             device.part::<Streams>().forget_adopted(number, NonNull::from(self));

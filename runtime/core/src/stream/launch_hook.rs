@@ -3,6 +3,7 @@
 //! The work that it enqueues there precedes the graph. Its lock is held until the graph is enqueued too, so that of two
 //! launches of executables that were made of one capture, each has what was enqueued for it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,12 +58,37 @@ impl LaunchHooks {
     /// Calls them all. The returned values are kept until the graph is enqueued.
     ///
     /// # Errors
-    /// The error of the first that fails; those after it are not called.
+    /// [`GraphError::LaunchInHook`] in such a function, since the locks of two graphs have no order; the error of the first
+    /// that fails; those after it are not called.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
+        if self.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(_calling) = Calling::begin() else { return Err(GraphError::LaunchInHook.into()) };
         let guards =
             self.0.iter().map(|hook| hook.lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
         self.0.iter().try_for_each(|hook| (hook.call)(stream))?;
         Ok(guards)
+    }
+}
+
+/// While it lives, this thread calls such functions.
+struct Calling;
+
+thread_local! {
+    static IS_CALLING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Calling {
+    /// `None` if this thread does already.
+    fn begin() -> Option<Self> {
+        (!IS_CALLING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        IS_CALLING.set(false);
     }
 }
 
@@ -74,7 +100,8 @@ impl Stream {
     /// It is how a graph gets values that differ from launch to launch: the function writes them to a buffer that
     /// captured kernels read. Copies of the graph, graphs that have it as a part, and executables call the same
     /// function, once for a launch and one launch at a time: also where the part of the graph runs several times in the
-    /// launch, or not at all. A launch that is refused calls it not: of a graph whose buffers are gone, for one. It must not launch or drop the graph itself, and is dropped
+    /// launch, or not at all. A launch that fails validation, such as one whose buffers were dropped, does not call it. It may
+    /// launch graphs without such functions; the launch of one that has some is [`GraphError::LaunchInHook`]. It is dropped
     /// with the last of what calls it.
     ///
     /// ```

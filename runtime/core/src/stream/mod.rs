@@ -157,7 +157,9 @@ impl Stream {
     ///
     /// # Errors
     /// Whatever the driver reports.
+    #[track_caller]
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        let _site = site();
         self.check_not_capturing(
             "Stream::host_function",
             "a graph is launched many times; use `Stream::graph_function`",
@@ -283,8 +285,23 @@ impl Stream {
         if device.ptr_eq(self.device()) {
             return Ok(());
         }
-        let (operation, what) = what();
-        Err(Error::DifferentDevices { operation, what, found: device.id(), expected: self.device().id() })
+        Err(self.elsewhere(device, what(), "copy it there first"))
+    }
+
+    /// As [`Self::check_device`], for what is not copied: `remedy` says what to do instead.
+    pub(crate) fn check_home(
+        &self,
+        device: &Device,
+        what: impl FnOnce() -> (String, String),
+        remedy: &'static str,
+    ) -> Result<()> {
+        if device.ptr_eq(self.device()) { Ok(()) } else { Err(self.elsewhere(device, what(), remedy)) }
+    }
+
+    /// The error for something of `device` that was used on this stream.
+    fn elsewhere(&self, device: &Device, (operation, what): (String, String), remedy: &'static str) -> Error {
+        let (found, expected) = (device.id(), self.device().id());
+        Error::DifferentDevices { operation, what, found, beside: "the stream", expected, remedy }
     }
 
     /// Fails unless `device` is behind the same driver as this stream's: no wait reaches from one to another.
@@ -293,13 +310,8 @@ impl Stream {
         if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {
             return Ok(());
         }
-        let (found, expected) = (device.id(), self.device().id());
-        Err(Error::DifferentDevices {
-            operation: operation.to_owned(),
-            what: what.to_owned(),
-            found,
-            expected,
-        })
+        let remedy = "no wait reaches from one driver to another; synchronize with it on the host";
+        Err(self.elsewhere(device, (operation.to_owned(), what.to_owned()), remedy))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Stream;
 use super::captures::{CaptureSink, Captures};
 use super::clock::{Clock, Timeline, Timestamp};
+use crate::device::health::Quiet;
 use crate::device::observe::{Awaited, AwaitedBuffer, Operation, site};
 use crate::driver::{EventHandle, StreamHandle};
 use crate::error::{Error, GraphError, Result};
@@ -36,7 +37,8 @@ impl Stream {
         // On a lost device too: what runs there may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
         if device.is_lost() {
-            // It may have been found to be lost before anything was waited for.
+            // It may have been found to be lost before anything was waited for. The first error is returned.
+            let _quiet = waited.is_err().then(Quiet::begin);
             let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
             waited = waited.and(again);
         }
@@ -51,6 +53,7 @@ impl Stream {
     /// a [host function](Stream::host_function) and on an adopted stream that its owner destroyed it does not wait.
     #[cold]
     pub(crate) fn wait_idle(&self) {
+        let _quiet = Quiet::begin();
         let (device, handle) = (self.device(), self.handle());
         if device.is_forked() {
             return;

@@ -81,9 +81,10 @@ impl Stream {
     }
 
     fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+        let kind = Kind::Copy(peer::CALL);
         // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
-        storage::enqueue([&from.part, &to.part].into_iter(), self, Kind::Copy, |driver, context| unsafe {
+        storage::enqueue([&from.part, &to.part].into_iter(), self, kind, |driver, context| unsafe {
             let bytes = to.part.range.len();
             self.observed_copy(CopyDirection::DeviceToDevice, from.address.0, to.address.0, bytes, || {
                 driver.copy_device(context, to.address, from.address, bytes, self.handle())
@@ -111,7 +112,7 @@ impl Stream {
         }
         // SAFETY: the range is borrowed exclusively, and the buffer notes the stream, so it is not freed before the
         // work has run. Any bits are an element.
-        part.enqueue(self, |driver, context| unsafe {
+        part.enqueue(self, "Stream::memset", |driver, context| unsafe {
             let bytes = part.range.len();
             self.observed(
                 || Operation::Memset { to: address.0, value, bytes },

@@ -40,6 +40,14 @@ impl Direction {
         }
     }
 
+    /// The call that copies.
+    pub fn call(self) -> &'static str {
+        match self {
+            Direction::Up => "Stream::copy_from_host",
+            Direction::Down => "Stream::copy_to_host",
+        }
+    }
+
     /// The device's part in the copy.
     pub fn side(self) -> &'static str {
         match self {
@@ -97,8 +105,9 @@ impl DeviceSide<'_> {
     /// # Safety
     /// As for [`Self::copy`], but that nothing is begun.
     unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
+        let kind = Kind::HostCopy(self.direction.call());
         // SAFETY: passed on from the caller.
-        storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy, |_, _| unsafe {
+        storage::enqueue([&self.part].into_iter(), stream, kind, |_, _| unsafe {
             self.copy(stream, host, 0, self.bytes())
         })
     }
@@ -235,7 +244,7 @@ impl Stream {
     }
 
     pub(super) fn check_side(&self, side: &DeviceSide<'_>) -> Result<()> {
-        self.check_not_capturing(side.direction.operation(), NOT_IN_GRAPHS)?;
+        self.check_not_capturing(side.direction.call(), NOT_IN_GRAPHS)?;
         let what = || (side.direction.operation().to_owned(), side.direction.side().to_owned());
         self.check_device(side.device, what)
     }

@@ -25,6 +25,8 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
+/// The call, in errors of captures.
+pub(super) const CALL: &str = "Stream::copy";
 
 /// How a copy gets from one buffer to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,8 @@ impl Route {
             (false, false) => {
                 let (operation, what) = (OPERATION.to_owned(), "the source".to_owned());
                 let (found, expected) = (from.id(), own.id());
-                return Err(Error::DifferentDevices { operation, what, found, expected });
+                let (beside, remedy) = ("the stream", "copy on a stream of one of the two devices");
+                return Err(Error::DifferentDevices { operation, what, found, beside, expected, remedy });
             }
         };
         if !Arc::ptr_eq(other.raw().0, own_driver) {
@@ -69,10 +72,10 @@ impl Route {
 pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
-    let mut copied = Ok(());
+    let (mut copied, kind) = (Ok(()), Kind::HostCopy(CALL));
     // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not overlap;
     // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
-    storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |driver, context| unsafe {
+    storage::enqueue([&from.part, &to.part].into_iter(), stream, kind, |driver, context| unsafe {
         copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {
             driver.copy_peer(context, target, source, bytes, stream.handle())
         });
@@ -108,9 +111,10 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         staging.record_use(stream)?;
         lanes.push(staging);
     }
-    let enqueued = storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |_, _| {
-        enqueue_staged(stream, &other, outward, &lanes, from, to)
-    });
+    let enqueued =
+        storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy(CALL), |_, _| {
+            enqueue_staged(stream, &other, outward, &lanes, from, to)
+        });
     if enqueued.is_err() {
         for stream in [stream, &other] {
             // Nothing of the stream runs afterwards.

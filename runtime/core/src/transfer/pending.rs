@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use crate::device::observe::site;
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 use crate::event::{Event, Waiter};
@@ -106,7 +107,9 @@ impl<H> Pending<H> {
     ///
     /// # Errors
     /// As [`Stream::wait_event`].
+    #[track_caller]
     pub fn make_wait(&self, stream: &Stream) -> Result<()> {
+        let _site = site();
         stream.wait_event(&self.event)
     }
 
@@ -125,7 +128,9 @@ impl<H> Pending<H> {
     ///
     /// # Panics
     /// In a [host function](Stream::host_function), which cannot wait; the memory is kept for the copy then.
+    #[track_caller]
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
+        let _site = site();
         check_can_wait();
         let Self { held, stream, event } = self;
         match event.synchronize() {

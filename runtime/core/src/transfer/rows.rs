@@ -280,7 +280,7 @@ impl Stream {
         // SAFETY: the rows are within both slices and those of one side do not overlap; the source is shared and the
         // target exclusive, so the two do not overlap; both buffers note the stream, so neither is freed before the
         // copy has run.
-        storage::enqueue(parts.into_iter(), self, Kind::Copy, |driver, context| unsafe {
+        storage::enqueue(parts.into_iter(), self, Kind::Copy("Stream::copy_rows"), |driver, context| unsafe {
             self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
         })
     }
@@ -363,10 +363,11 @@ impl Stream {
         };
         let enqueued = copy.map_or(Ok(()), |copy| {
             memory.memory.buffer().record_use(self)?;
+            let kind = Kind::HostCopy(side.direction.call());
             // SAFETY: the rows are within both sides and those of one side do not overlap. The host's memory is moved
             // into the pending copy, and its block is kept for the stream also when that is dropped; the device's is
             // borrowed, exclusively where it is written, and noted.
-            storage::enqueue([&side.part].into_iter(), self, Kind::HostCopy, |driver, context| unsafe {
+            storage::enqueue([&side.part].into_iter(), self, kind, |driver, context| unsafe {
                 self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })
         });

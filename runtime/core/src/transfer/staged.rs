@@ -75,9 +75,12 @@ pub(super) fn enqueue<H: HostMemory>(
     shared: &Arc<SharedHost<H>>,
 ) -> Result<()> {
     let Some(first) = lanes.first() else { return Ok(()) };
-    let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, Kind::HostCopy, |_, _| {
-        enqueue_chunks(side, lanes, shared)
-    });
+    let enqueued = storage::enqueue(
+        [&side.part].into_iter(),
+        &first.stream,
+        Kind::HostCopy(side.direction.call()),
+        |_, _| enqueue_chunks(side, lanes, shared),
+    );
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
             // Nothing of the stream runs afterwards.

@@ -91,6 +91,25 @@ fn the_memory_fraction_is_kept() {
 }
 
 #[test]
+fn options_leave_the_memory_fraction() {
+    let (_, device) = device_with(200 * MIB, "");
+    let (memory, stream) = (device.memory(), device.default_stream());
+    memory.set_fraction(0.5).unwrap();
+    for text in ["expandable_segments:True", "", "per_process_memory_fraction:1.0,max_split_size_mb:64"] {
+        memory.set_options(text.parse().unwrap()).unwrap();
+        assert_eq!((memory.fraction(), memory.options().per_process_memory_fraction), (0.5, 0.5), "{text}");
+        assert_eq!(fails(&stream, 120 * MIB).limit, Some(100 * MIB as u64), "{text}");
+    }
+    // One of the options counts.
+    memory.set_options("per_process_memory_fraction:0.75".parse().unwrap()).unwrap();
+    drop(allocate(&stream, 120 * MIB));
+    memory.set_options("".parse().unwrap()).unwrap();
+    assert_eq!(fails(&stream, 160 * MIB).limit, Some(150 * MIB as u64));
+    memory.set_fraction(1.0).unwrap();
+    drop(allocate(&stream, 160 * MIB));
+}
+
+#[test]
 fn a_low_fraction_takes_nothing_away() {
     let (_, device, stream) = stream_with(200 * MIB, "");
     let held = allocate(&stream, 100 * MIB);

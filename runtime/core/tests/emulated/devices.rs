@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use warpsmith_runtime::driver::cuda::CudaDriver;
-use warpsmith_runtime::{Device, DeviceId, Error};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceId, Error, Graph, Launch, Result, Stream};
 
 #[test]
 fn texts_name_devices() {
@@ -64,4 +64,59 @@ fn opening_twice_gives_one_device() {
     let properties = first.properties();
     assert_eq!((properties.max_threads_per_block, properties.warp_size), (1024, 32));
     assert_eq!((properties.capability, properties.shared_memory_per_block), ((0, 0), 48 << 10));
+}
+
+/// What is used with another device names what it was used with, and what to do.
+#[test]
+fn things_of_another_device_name_the_remedy() {
+    let (_, [here, there]) = devices::<2>();
+    let (stream, elsewhere) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
+    let kernel = module(&here).kernel::<Axpy>().unwrap();
+    let x = DeviceBuffer::<f32>::zeros(&stream, 4).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 4).unwrap();
+    let mut theirs = DeviceBuffer::<f32>::zeros(&elsewhere, 4).unwrap();
+    let other = Graph::new(&there).unwrap();
+    let (mut graph, exec) = (Graph::new(&here).unwrap(), other.instantiate().unwrap());
+    let their_kernel = module(&there).kernel::<Axpy>().unwrap();
+    let launch = Launch::auto(4);
+    let check = |found: Result<()>, expected: &str| assert_eq!(found.unwrap_err().to_string(), expected);
+    check(
+        kernel.launch(&elsewhere, launch, (1.0, &x, &mut y)),
+        "launching kernel `axpy__f32`: the loaded kernel is on cpu:0, the stream is on cpu:1; load it there",
+    );
+    check(
+        kernel.launch(&stream, launch, (1.0, &theirs, &mut y)),
+        "launching kernel `axpy__f32`: argument 2 is on cpu:1, the kernel is on cpu:0; copy it there first",
+    );
+    check(
+        graph.add_kernel(&their_kernel, launch, (1.0, &x, &mut y), &[]).map(drop),
+        "adding a kernel to a graph: kernel `axpy__f32` is on cpu:1, the graph is on cpu:0; load it there",
+    );
+    check(
+        exec.launch(&stream),
+        "launching a graph: the graph is on cpu:1, the stream is on cpu:0; launch it on a stream of its device",
+    );
+    check(
+        exec.upload(&stream),
+        "uploading a graph: the graph is on cpu:1, the stream is on cpu:0; launch it on a stream of its device",
+    );
+    check(
+        graph.add_child(&other, &[]).map(drop),
+        "adding to a graph: the other graph is on cpu:1, the graph is on cpu:0; capture it on a stream of that device",
+    );
+    check(
+        graph.instantiate().unwrap().update(&other),
+        "updating a graph: the other graph is on cpu:1, the executable is on cpu:0; capture it on a stream of that device",
+    );
+    check(
+        graph.add_memset(&mut theirs, 0, &[]).map(drop),
+        "adding to a graph: the buffer is on cpu:1, the graph is on cpu:0; copy it there first",
+    );
+    check(
+        stream.memset(&mut theirs, 0),
+        "setting bytes: the buffer is on cpu:1, the stream is on cpu:0; copy it there first",
+    );
+    let (_, separate) = device();
+    let error = stream.wait_stream(&Stream::new(&separate).unwrap()).unwrap_err();
+    assert!(error.to_string().ends_with("synchronize with it on the host"), "{error}");
 }

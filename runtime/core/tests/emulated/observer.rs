@@ -495,3 +495,45 @@ fn observers_come_and_go_while_threads_launch() {
     drop(observation);
     assert_eq!(recorder.whats(), [What::HostFunction]);
 }
+
+/// Calls that enqueue or wait for several operations have the line of their caller.
+#[test]
+fn calls_of_several_operations_have_the_callers_line() {
+    use std::cell::RefCell;
+    use warpsmith_runtime::graph::{GraphCache, HostBuffer};
+    thread_local! {
+        static SITES: RefCell<Vec<Option<&'static str>>> = const { RefCell::new(Vec::new()) };
+    }
+    struct Sites;
+    impl Observer for Sites {
+        fn end(&self, observed: &Observed<'_>, _: Ended) {
+            SITES.with_borrow_mut(|sites| sites.push(observed.site.map(|site| site.file())));
+        }
+    }
+    let (_, device, stream) = rig();
+    let observation = observe(Sites);
+    let (host, mut y) =
+        (HostBuffer::<u8>::zeroed(&device, 4).unwrap(), DeviceBuffer::zeros(&stream, 4).unwrap());
+    let mut mapped = PinnedBuffer::from_slice(&device, &[1u8; 4]).unwrap().into_mapped(&stream).unwrap();
+    let exec = Graph::capture(&stream, || stream.copy_from_host_buffer(&host, &mut y)).unwrap();
+    let exec = exec.instantiate().unwrap();
+    let mut cache = GraphCache::new(&device, 2);
+    let event = Event::new(&device).unwrap();
+    let x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
+    SITES.take();
+    exec.launch(&stream).unwrap();
+    drop(host.lock().unwrap());
+    stream.copy(&y, mapped.as_mut_slice()).unwrap();
+    drop(mapped.lock().unwrap());
+    event.record(&stream).unwrap();
+    event.synchronize().unwrap();
+    stream.record_event().unwrap().synchronize().unwrap();
+    stream.host_function(|| ()).unwrap();
+    stream.copy_to_host(&y, vec![0; 4]).unwrap().wait().unwrap();
+    for _ in 0..2 {
+        cache.launch(&stream, (), &[], |stream| stream.copy(&x, &mut y)).unwrap();
+    }
+    let sites = SITES.take();
+    drop(observation);
+    assert!(sites.len() > 12 && sites.iter().all(|site| *site == Some(file!())), "{sites:?}");
+}

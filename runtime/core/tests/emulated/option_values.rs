@@ -1,7 +1,8 @@
 //! Values of allocator options as text: what is read, and what is refused and why.
 
-use warpsmith_runtime::AllocatorOptions;
+use crate::common::device;
 use warpsmith_runtime::memory::options::Reserve;
+use warpsmith_runtime::{AllocatorOptions, DeviceBuffer};
 
 const MIB: u64 = 1 << 20;
 
@@ -98,12 +99,29 @@ fn a_list_of_divisions_sets_the_doublings_it_names() {
 }
 
 #[test]
+fn one_division_rounds_as_none() {
+    for (text, expected) in [
+        ("1", [1; 16]),
+        ("[>:1]", [1; 16]),
+        ("[256:1,512:2,>:1]", [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1]),
+    ] {
+        let options = parse(&format!("roundup_power2_divisions:{text}"));
+        assert_eq!(options.roundup_power2_divisions, expected, "{text}");
+        assert_eq!(parse(&options.to_string()), options, "{text}");
+        let (_, device) = device();
+        device.memory().set_options(options).unwrap();
+        let buffer = DeviceBuffer::<u8>::uninit(&device.default_stream(), 5 << 20 | 1).unwrap();
+        assert_eq!(device.memory().allocated(), (5 << 20) + 512, "{text}");
+        drop(buffer);
+    }
+}
+
+#[test]
 fn wrong_divisions_are_refused() {
     let power = |number: u32| format!("{number} divisions: must be a power of 2, or 0 for no rounding");
     assert_refused(
         "roundup_power2_divisions",
         &[
-            ("1", "1 division rounds nothing; write 0 for no rounding, or 2 or more"),
             ("3", &power(3)),
             ("-4", "must be a whole number"),
             ("[>:6]", &power(6)),

@@ -5,6 +5,7 @@ mod activity_on_gpu;
 mod allocator;
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
+mod captured_uses;
 mod collectives;
 mod driver;
 mod driver_graphs;

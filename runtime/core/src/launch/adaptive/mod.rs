@@ -25,6 +25,7 @@ use super::policy::{self, LaunchPolicy, OpenLaunch, Winner};
 use super::resolve::{Resolved, Source};
 use super::shape::Shape;
 use super::{Function, Launch, LaunchConfig};
+use crate::device::health::Quiet;
 use crate::device::observe::Operation;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::EventHandle;
@@ -114,7 +115,9 @@ impl Launches {
         }
         let new = policy::of(device);
         new.watch(&self.generation);
-        self.policy.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
+        let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        // Of two threads the slower drops its own without the lock.
+        Arc::clone(policy.get_or_insert_with(|| Arc::clone(&new)))
     }
 
     /// The result of the measurement of such a launch.
@@ -140,7 +143,8 @@ fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch
         }
     };
     let spec = function.spec();
-    (launch.is_open() && !spec.cooperative && spec.block.is_none()).then(|| OpenLaunch {
+    let is_plain = !spec.cooperative && spec.block.is_none() && spec.cluster.is_none();
+    (launch.is_open() && is_plain).then(|| OpenLaunch {
         device: function.device().properties(),
         package: spec.package,
         symbol: spec.symbol,
@@ -199,9 +203,11 @@ pub(super) fn choose(
     };
     let policy = launches.policy(function.device());
     let (key, n) = (open.key(), open.n);
+    // Without the lock: it is the program's.
+    let is_full = policy.is_full();
     let mut running = launches.running();
     if !running.contains_key(&key) {
-        if running.len() >= MOST_TRIALS || policy.is_full() {
+        if running.len() >= MOST_TRIALS || is_full {
             return plain;
         }
         let heuristic = Winner { block: resolved.config.block[0], grid: grid_of(launch, &resolved.config) };
@@ -248,6 +254,7 @@ fn grid_of(launch: &Launch, config: &LaunchConfig) -> GridChoice {
 impl Running {
     /// Reads what was reached, without waiting.
     fn read(&mut self, stream: &Stream) {
+        let _quiet = Quiet::begin();
         while let Some(Pending { candidate, n, start, end }) = self.pending.first() {
             let us = match stream.device().call(|driver, context| driver.event_query(context, *end)) {
                 Ok(false) => return,
@@ -269,12 +276,16 @@ impl Measurement {
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
         let record = |event| {
+            let _quiet = Quiet::begin();
             stream.observed(
                 || Operation::EventRecord { event },
                 || stream.call(|driver, context| driver.event_record(context, event, stream.handle())),
             )
         };
-        let take = || device.0.events.take(device, true).ok();
+        let take = || {
+            let _quiet = Quiet::begin();
+            device.0.events.take(device, true).ok()
+        };
         let events = take().and_then(|start| match take() {
             Some(end) => Some((start, end)),
             None => {
@@ -334,7 +345,9 @@ impl Device {
     pub fn set_launch_policy(&self, policy: Arc<dyn LaunchPolicy>) {
         let launches = self.part::<Launches>();
         policy.watch(&launches.generation);
-        *launches.policy.write().unwrap_or_else(PoisonError::into_inner) = Some(policy);
+        let before = launches.policy.write().unwrap_or_else(PoisonError::into_inner).replace(policy);
+        // Without the lock.
+        drop(before);
         launches.changed();
     }
 }

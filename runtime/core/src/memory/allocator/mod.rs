@@ -64,6 +64,7 @@ pub(crate) use self::streams::{Arena, Scratch, StreamMemory, memory_of};
 pub use self::view::Memory;
 use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
+use crate::device::health::Quiet;
 use crate::device::observe::{MemoryKind, Operation};
 use crate::device::{Device, fork};
 use crate::driver::{DevicePtr, StreamHandle};
@@ -452,6 +453,7 @@ unsafe fn free_block(
 
 /// Records an event on each stream that may use a pending block, which becomes free when all are reached.
 fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users: &[Stream]) -> Result<()> {
+    let _quiet = Quiet::begin();
     let mut failed = Ok(());
     let mut recorded = Vec::with_capacity(users.len());
     for user in users {

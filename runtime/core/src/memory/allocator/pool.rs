@@ -17,6 +17,7 @@ use super::policy::Policy;
 use super::streams::{self, Arena};
 use super::{CachingAllocator, wait_for_users};
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::error::{Error, GraphError, Result};
 use crate::memory::owners::Owners;
 use crate::memory::pinned::allocator::PinnedAllocator;
@@ -139,6 +140,7 @@ impl PoolShared {
 
 impl Drop for PoolShared {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         if self.device.is_forked() {
             return;
         }
@@ -221,7 +223,8 @@ impl MemoryPool {
     /// captured already.
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
-        stream.check_device(&self.0.device, || ("capturing".to_owned(), "the pool".to_owned()))?;
+        let what = || ("capturing".to_owned(), "the pool".to_owned());
+        stream.check_home(&self.0.device, what, "make a pool of that device")?;
         // Before it counts: the arena may wait for the work of a stream that is gone.
         self.0.arena_of(stream)?;
         let memory = &self.0.device.part::<CachingAllocator>();
@@ -334,6 +337,7 @@ impl fmt::Debug for CaptureGuard {
 
 impl Drop for CaptureGuard {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         let device = &self.pool.device;
         if device.is_forked() {
             return;

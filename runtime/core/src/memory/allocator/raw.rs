@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::view::Memory;
 use super::{Allocation, CachingAllocator, allocate, free};
+use crate::device::observe::site;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -70,7 +71,8 @@ impl Memory<'_> {
     /// reports.
     #[track_caller]
     pub fn allocate_raw(&self, stream: &Stream, bytes: usize) -> Result<DevicePtr> {
-        stream.check_device(self.device, || ("allocating".to_owned(), "the memory".to_owned()))?;
+        let what = || ("allocating".to_owned(), "the memory".to_owned());
+        stream.check_home(self.device, what, "allocate from the stream's device")?;
         let allocation = allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         if ptr != DevicePtr::NULL {
@@ -89,7 +91,9 @@ impl Memory<'_> {
     /// # Safety
     /// No more work is enqueued with the memory, and every other stream on which work uses it was passed to
     /// [`Self::record_stream`] after that work was enqueued, or is ordered before later work on one that was.
+    #[track_caller]
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
+        let _site = site();
         if ptr == DevicePtr::NULL {
             return Ok(());
         }
@@ -115,7 +119,8 @@ impl Memory<'_> {
             return Ok(());
         }
         self.device.check_process()?;
-        stream.check_device(self.device, || ("recording a stream".to_owned(), "the memory".to_owned()))?;
+        let what = || ("recording a stream".to_owned(), "the memory".to_owned());
+        stream.check_home(self.device, what, "record a stream of its device")?;
         let mut shard = self.device.part::<CachingAllocator>().raw.shard(ptr);
         let raw = shard.get_mut(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
         if raw.stream != *stream && !raw.users.contains(stream) {

@@ -10,6 +10,7 @@ use super::block::BlockId;
 use super::size::Kind;
 use super::streams::{Arena, ArenaGuard, Order};
 use super::{CachingAllocator, expandable};
+use crate::device::health::Quiet;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, DevicePtr, Driver, StreamHandle};
 use crate::error::Result;
@@ -207,6 +208,7 @@ impl CachingAllocator {
         block: BlockId,
         users: &[Stream],
     ) -> Result<()> {
+        let _quiet = Quiet::begin();
         let device = stream.device();
         let mut state = arena.lock();
         if self.capturing() {

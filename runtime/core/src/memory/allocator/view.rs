@@ -169,12 +169,13 @@ impl<'a> Memory<'a> {
         self.allocator().registry.lock().options.clone()
     }
 
-    /// Sets the options, for later requests.
+    /// Sets the options, for later requests. A `per_process_memory_fraction` of 1, the default, leaves the limit of
+    /// [`Self::set_fraction`] as it is, as PyTorch's settings do.
     ///
     /// # Errors
     /// [`Error::AllocatorOption`] for a value that cannot be, and for another backend or caching turned on or off
     /// after the first allocation; nothing has changed then.
-    pub fn set_options(&self, options: AllocatorOptions) -> Result<()> {
+    pub fn set_options(&self, mut options: AllocatorOptions) -> Result<()> {
         self.device.check_process()?;
         options.check()?;
         let allocator = self.allocator();
@@ -189,6 +190,9 @@ impl<'a> Memory<'a> {
         }
         if registry.started && options.caching != registry.options.caching {
             return Err(fixed("caching", if options.caching { "True" } else { "False" }));
+        }
+        if options.per_process_memory_fraction == 1.0 {
+            options.per_process_memory_fraction = registry.options.per_process_memory_fraction;
         }
         let total = self.device.properties().total_memory;
         allocator.totals.lock().limit = limit(options.per_process_memory_fraction, total);

@@ -15,17 +15,19 @@ use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use super::MemoryPool;
 use super::allocator::pool::CaptureGuard;
 use super::allocator::{self, CachingAllocator};
-use super::graph_resource::GraphResource;
+use super::graph_resource::{CapturedRanges, GraphResource};
 use super::statistics::PoolId;
 use super::storage::{BufferUse, Kind};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::device::fork::Noting;
 use crate::device::graph_nodes::Note;
+use crate::device::health::Quiet;
 use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
@@ -64,7 +66,7 @@ struct Resource {
     tracked: Arc<GraphResource>,
     /// The captured uses.
     usage: Usage,
-    touched: Vec<(Range<usize>, Access)>,
+    touched: Arc<CapturedRanges>,
 }
 
 /// Memory of a stream's for a purpose, while it is captured: see [`Stream::with_scratch`].
@@ -113,6 +115,7 @@ pub(crate) struct PrivateMemory {
 
 impl Drop for PrivateMemory {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         if self.stream.device().is_forked() {
             return;
         }
@@ -144,6 +147,9 @@ pub(crate) struct Capturing {
     pool: MemoryPool,
     invalidation: Invalidation,
     device: Device,
+    mode: CaptureMode,
+    /// The thread that began it.
+    thread: ThreadId,
     /// Not in the state, which is locked while operations note.
     notes: Mutex<Vec<Note>>,
     /// Whether a driver call of another thread was under way on a stream when it began to take part.
@@ -191,6 +197,8 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
         pool,
         invalidation: Invalidation::default(),
         device: device.clone(),
+        mode,
+        thread: thread::current().id(),
         notes: Mutex::default(),
         is_disturbed: AtomicBool::new(false),
         state: Mutex::default(),
@@ -262,18 +270,30 @@ impl Capturing {
         }
         let mut waits = Waits::new(Timeline::Captured);
         for CapturedUse { tracked, range, access, ordered } in &uses {
-            let resource = state.resource(tracked);
+            let resource = self.resource(&mut state, tracked);
             if *ordered {
                 resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
             }
         }
         let called = waits.enqueue(stream).and_then(|()| stream.call(work));
         for CapturedUse { tracked, range, access, .. } in uses {
-            let resource = state.resource(&tracked);
+            let resource = self.resource(&mut state, &tracked);
             resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
-            resource.touch(range, access);
+            resource.touched.add(range, access);
         }
         called
+    }
+
+    /// The record of a buffer.
+    fn resource<'s>(&self, state: &'s mut State, tracked: &Arc<GraphResource>) -> &'s mut Resource {
+        match state.resources.entry(Arc::as_ptr(tracked)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Resource {
+                tracked: Arc::clone(tracked),
+                usage: Usage::unused(),
+                touched: tracked.begin_capture(self.mode, self.thread),
+            }),
+        }
     }
 
     /// Calls the driver for something that uses no buffers and is captured.
@@ -390,8 +410,9 @@ impl Capturing {
             if tracked.pool() == Some(self.pool.id()) && tracked.is_dropped() {
                 continue;
             }
-            resources
-                .extend(touched.into_iter().map(|(range, access)| (Arc::clone(&tracked), range, access)));
+            resources.extend(
+                touched.take().into_iter().map(|(range, access)| (Arc::clone(&tracked), range, access)),
+            );
         }
         Ok(Captured {
             handle,
@@ -473,27 +494,6 @@ impl CaptureSink for Capturing {
     }
 }
 
-impl State {
-    fn resource(&mut self, tracked: &Arc<GraphResource>) -> &mut Resource {
-        match self.resources.entry(Arc::as_ptr(tracked)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Resource {
-                tracked: Arc::clone(tracked),
-                usage: Usage::unused(),
-                touched: Vec::new(),
-            }),
-        }
-    }
-}
-
-impl Resource {
-    fn touch(&mut self, range: Range<usize>, access: Access) {
-        if !self.touched.iter().any(|known| *known == (range.clone(), access)) {
-            self.touched.push((range, access));
-        }
-    }
-}
-
 impl Stream {
     /// The capture that the stream takes part in.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
@@ -526,9 +526,9 @@ pub(crate) fn note_allocated<'a>(
     }
     let tracked = track();
     let range = 0..tracked.bytes();
-    let resource = state.resource(tracked);
+    let resource = capturing.resource(&mut state, tracked);
     resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Timeline::Captured);
-    resource.touch(range, Access::Write);
+    resource.touched.add(range, Access::Write);
     Ok(())
 }
 
@@ -542,9 +542,9 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
     stream.device().check_process()?;
-    if kind == Kind::HostCopy {
+    if let Kind::HostCopy(call) = kind {
         return Err(GraphError::NotCapturable {
-            call: "a copy through host memory or between devices",
+            call,
             instead: "copy before the capture begins or after it ends",
         }
         .into());

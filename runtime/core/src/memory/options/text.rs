@@ -370,6 +370,7 @@ mod tests {
         for text in [
             "roundup_power2_divisions:[1:2,2:4,4:4,8:1,>:0]",
             "roundup_power2_divisions:[>:1]",
+            "roundup_power2_divisions:1",
             "garbage_collection_threshold:0.000000001,expandable_segments_reserve:1023M",
             "expandable_segments_reserve:0.333,per_process_memory_fraction:0.1",
             "max_split_size_mb:1073741824,pinned_max_cached_size_mb:0",

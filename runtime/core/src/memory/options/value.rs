@@ -133,10 +133,7 @@ pub(super) fn write_reserve(reserve: &Option<Reserve>) -> String {
 
 pub(super) fn read_divisions(text: &str) -> Parsed<[u32; 16]> {
     let Some(list) = text.strip_prefix('[') else {
-        return match read_whole(text)? {
-            1 => Err("1 division rounds nothing; write 0 for no rounding, or 2 or more".to_owned()),
-            number => Ok([number; 16]),
-        };
+        return Ok([read_whole(text)?; 16]);
     };
     let list = list.strip_suffix(']').ok_or(AFTER_LIST)?;
     if list.contains(['[', ']']) {
@@ -179,7 +176,7 @@ pub(super) fn read_divisions(text: &str) -> Parsed<[u32; 16]> {
 
 pub(super) fn write_divisions(divisions: &[u32; 16]) -> String {
     let [first, rest @ ..] = divisions;
-    if *first != 1 && rest.iter().all(|number| number == first) {
+    if rest.iter().all(|number| number == first) {
         return first.to_string();
     }
     let [.., last] = divisions;

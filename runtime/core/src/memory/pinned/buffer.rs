@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::allocator::PinnedAllocator;
 use super::cache::Block;
 use crate::device::Device;
+use crate::device::health::Quiet;
 use crate::device::observe::{self, MemoryKind, Operation, site};
 use crate::driver::host_function;
 use crate::error::{Error, PoolId, Result};
@@ -174,6 +175,7 @@ impl<T: DeviceCopy> DerefMut for PinnedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         if self.device.is_forked() {
             return;
         }
