@@ -6,6 +6,7 @@ use gpu_kernels::operand::Form;
 use gpu_spec::param::{Optional, Slice, SliceMut, Value};
 use gpu_std::Checked;
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Result, Stream};
 
 use super::config::{self, Config};
@@ -110,6 +111,7 @@ pub(crate) fn compare_with<T: Element>(
 /// assert_eq!(out.to_host()?, [1.0, 0.0, 3.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn select<'c, 'x, 'y, 'o, T: Element>(
     stream: &Stream,
     condition: impl Into<Operand<'c, Checked<bool>>>,
@@ -117,6 +119,7 @@ pub fn select<'c, 'x, 'y, 'o, T: Element>(
     y: impl Into<Operand<'y, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     select_with(stream, None, condition.into(), x.into(), y.into(), out.into())
 }
 
@@ -196,6 +199,7 @@ fn select_as<T: Element, S: Scalar>(
 /// assert_eq!(out.to_host()?, [0, 5, 9]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn clamp<'x, 'o, T: Numeric>(
     stream: &Stream,
     low: T,
@@ -203,6 +207,7 @@ pub fn clamp<'x, 'o, T: Numeric>(
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     clamp_with(stream, None, (low, high), x.into(), out.into())
 }
 
@@ -236,6 +241,7 @@ pub(crate) fn clamp_with<T: Numeric>(
 /// assert_eq!(out.to_host()?, [0.25, 12.5]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn lerp<'x, 'y, 'o, T: Real>(
     stream: &Stream,
     weight: T,
@@ -243,6 +249,7 @@ pub fn lerp<'x, 'y, 'o, T: Real>(
     y: impl Into<DeviceSlice<'y, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     lerp_with(stream, None, weight, (x.into(), y.into()), out.into())
 }
 
@@ -270,11 +277,13 @@ macro_rules! unary {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+        #[track_caller]
         pub fn $name<'x, 'o, T: $bound>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             unary_with(stream, None, (stringify!($name), Unary::$operation), x.into(), out.into())
         }
     )* };
@@ -319,11 +328,13 @@ unary! {
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+#[track_caller]
 pub fn not<'x, 'o, T: Bits>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, out) = (x.into(), out.into());
     same_length("not", ("x", x.len()), ("the output", out.len()))?;
     binary_with(stream, None, ("not", Binary::BitXor), x.into(), T::ONES.into(), out)
@@ -337,12 +348,14 @@ macro_rules! binary {
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
         /// input that is broadcast; whatever the runtime reports.
+        #[track_caller]
         pub fn $name<'x, 'y, 'o, T: $bound>(
             stream: &Stream,
             x: impl Into<Operand<'x, T>>,
             y: impl Into<Operand<'y, T>>,
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
+            let _site = site();
             $with(stream, None, (stringify!($name), $operation), x.into(), y.into(), out.into())
         }
     )* };
@@ -392,12 +405,14 @@ macro_rules! own_kernels {
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch), [`OpError::Shape`](crate::OpError::Shape) of an
         /// input that is broadcast; whatever the runtime reports.
+        #[track_caller]
         pub fn $name<'x, 'y, 'o, T: Numeric>(
             stream: &Stream,
             x: impl Into<Operand<'x, T>>,
             y: impl Into<Operand<'y, T>>,
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             $with(stream, None, x, y, out)
         }
 
@@ -405,6 +420,7 @@ macro_rules! own_kernels {
         ///
         /// # Errors
         /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        #[track_caller]
         pub fn $with<'x, 'y, 'o, T: Numeric>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
@@ -412,6 +428,7 @@ macro_rules! own_kernels {
             y: impl Into<Operand<'y, T>>,
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             let (name, x, y, out) = (stringify!($name), x.into(), y.into(), out.into());
             let (Some(a), Some(b), true) = (x.each(), y.each(), config::instances(name, T::NAME).is_some()) else {
                 return binary_with(stream, config.into(), (name, $operation), x, y, out);

@@ -1,5 +1,6 @@
 //! Operations on the buffers of several devices.
 
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::transfer::collective::{Coalesced, combine_coalesced};
 use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 
@@ -36,6 +37,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     stream: &Stream,
     sources: impl IntoIterator<Item = S>,
 ) -> Result<DeviceBuffer<T>> {
+    let _site = site();
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     let [first, others @ ..] = &sources[..] else {
         return Err(Error::EmptyList { operation: "reduce_add", list: "sources" });
@@ -99,6 +101,7 @@ pub fn reduce_add_coalesced<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
     lists: impl IntoIterator<Item = impl IntoIterator<Item = S>>,
     buffer_bytes: usize,
 ) -> Result<Coalesced<T>> {
+    let _site = site();
     let lists: Vec<Vec<_>> =
         lists.into_iter().map(|list| list.into_iter().map(Into::into).collect()).collect();
     combine_coalesced(&lists, buffer_bytes, |slices| reduce_add(stream, slices.iter().copied()))

@@ -10,6 +10,7 @@ use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::Checked;
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
 use super::config::Config;
@@ -334,6 +335,7 @@ fn runs_of<T: Scalar + DeviceCopy>(
 /// assert_eq!(positive.to_host()?[..2], [3.0, 4.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn select_if<'x, 's, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -342,6 +344,7 @@ pub fn select_if<'x, 's, 'c, T: Number>(
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     select_if_with(stream, None, x, comparison, with, selected, count)
 }
 
@@ -349,6 +352,7 @@ pub fn select_if<'x, 's, 'c, T: Number>(
 ///
 /// # Errors
 /// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+#[track_caller]
 pub fn select_if_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -358,6 +362,7 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
     compared("select_if", stream, config.into(), (comparison, with), x.into(), to)
@@ -380,6 +385,7 @@ pub fn select_if_with<'x, 's, 'c, T: Number>(
 /// assert_eq!((count.to_host()?[0], selected.to_host()?), (2, vec![10, 30, 0]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -387,6 +393,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
     flagged_by_size("select_flagged", stream, None, (x.into(), flags.into()), to)
@@ -410,6 +417,7 @@ pub fn select_flagged<'x, 'f, 's, 'c, T: Element>(
 /// assert_eq!((&low.to_host()?[..2], &high.to_host()?[..2]), (&[1, 2][..], &[5, 4][..]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -419,6 +427,7 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
     rejected: impl Into<DeviceSliceMut<'r, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
     let rejected = Some(rejected.reborrow());
     let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
@@ -430,6 +439,7 @@ pub fn partition_if<'x, 's, 'r, 'c, T: Number>(
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`]; whatever the runtime reports.
+#[track_caller]
 pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -438,6 +448,7 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
     rejected: impl Into<DeviceSliceMut<'r, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (mut selected, mut rejected, mut count) = (selected.into(), rejected.into(), count.into());
     let rejected = Some(rejected.reborrow());
     let to = Outputs { selected: selected.reborrow(), rejected, count: count.reborrow() };
@@ -449,12 +460,14 @@ pub fn partition_flagged<'x, 'f, 's, 'r, 'c, T: Element>(
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`]; whatever the runtime reports.
+#[track_caller]
 pub fn unique<'x, 's, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     unique_with(stream, None, x, selected, count)
 }
 
@@ -462,6 +475,7 @@ pub fn unique<'x, 's, 'c, T: Number>(
 ///
 /// # Errors
 /// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+#[track_caller]
 pub fn unique_with<'x, 's, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -469,6 +483,7 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
     selected: impl Into<DeviceSliceMut<'s, T>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (mut selected, mut count) = (selected.into(), count.into());
     let to = Outputs { selected: selected.reborrow(), rejected: None, count: count.reborrow() };
     runs("unique", stream, config.into(), x.into(), to, None)
@@ -493,6 +508,7 @@ pub fn unique_with<'x, 's, 'c, T: Number>(
 /// assert_eq!((&values.to_host()?[..3], &lengths.to_host()?[..3]), (&[7, 2, 7][..], &[3, 1, 1][..]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -500,6 +516,7 @@ pub fn run_lengths<'x, 'v, 'l, 'c, T: Number>(
     lengths: impl Into<DeviceSliceMut<'l, u32>>,
     count: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, mut values, lengths, mut count) = (x.into(), values.into(), lengths.into(), count.into());
     same_length("run_lengths", ("x", x.len()), ("lengths", lengths.len()))?;
     let Ok(len) = u32::try_from(x.len()) else {

@@ -2,6 +2,7 @@
 
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -23,11 +24,13 @@ use warpsmith_runtime::Result;
 /// assert_eq!(dst.to_host()?, [0, 0, 2, 3]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn copy<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
+    let _site = site();
     copy_with(stream, None, src, dst)
 }
 
@@ -35,12 +38,14 @@ pub fn copy<'s, 'd, T: DeviceCopy>(
 ///
 /// # Errors
 /// As [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[track_caller]
 pub fn copy_with<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
     // As integers: elements of 8 bytes, or of the largest size that divides those of `T` and its alignment.
@@ -82,7 +87,9 @@ fn copy_as<T: Scalar + DeviceCopy>(
 /// assert_eq!(flags.to_host()?[1].get(), Some(true));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
+    let _site = site();
     fill_with(stream, None, dst, value)
 }
 
@@ -90,12 +97,14 @@ pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T
 ///
 /// # Errors
 /// As [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[track_caller]
 pub fn fill_with<'d, T: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     dst: impl Into<DeviceSliceMut<'d, T>>,
     value: T,
 ) -> Result<()> {
+    let _site = site();
     let dst = dst.into().cast::<T::Scalar>()?;
     let array = dst.as_device_ptr();
     let operation = Operation::new::<T::Scalar>(stream, "fill", dst.len(), &[array], config.into());
@@ -129,11 +138,13 @@ pub fn fill_with<'d, T: Element>(
 /// assert_eq!(flags.to_host()?[..], *Checked::from_slice(&[true, true, false, true]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn cast<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
+    let _site = site();
     cast_with(stream, None, src, dst)
 }
 
@@ -141,12 +152,14 @@ pub fn cast<'s, 'd, T: Element, U: Element>(
 ///
 /// # Errors
 /// As [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[track_caller]
 pub fn cast_with<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, U>>,
 ) -> Result<()> {
+    let _site = site();
     let (src, dst) = (src.into().cast::<T::Scalar>()?, dst.into().cast::<U::Scalar>()?);
     same_length("cast", ("src", src.len()), ("dst", dst.len()))?;
     let (arrays, config) = ([src.as_device_ptr(), dst.as_device_ptr()], config.into());

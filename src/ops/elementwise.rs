@@ -1,6 +1,7 @@
 //! Elementwise operations: `out[i] = f(x[i], y[i], …)`. f16 and bf16 are computed in f32 and rounded once.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -20,12 +21,14 @@ macro_rules! operations {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
+        #[track_caller]
         pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,
             $($scalar: T,)?
             $($input: impl Into<DeviceSlice<'i, T>>,)+
             $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             $with(stream, None, $($scalar,)? $($input,)+ $out)
         }
 
@@ -33,6 +36,7 @@ macro_rules! operations {
         ///
         /// # Errors
         /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+        #[track_caller]
         pub fn $with<'i, 'o, T: $bound>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
@@ -40,6 +44,7 @@ macro_rules! operations {
             $($input: impl Into<DeviceSlice<'i, T>>,)+
             $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             let name = stringify!($name);
             let ($($input,)+ $out) = ($($input.into(),)+ $out.into());
             $(same_length(name, (stringify!($input), $input.len()), ($label, $out.len()))?;)+

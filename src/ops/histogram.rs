@@ -6,6 +6,7 @@ use gpu_kernels::histogram::Binned;
 use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -101,12 +102,14 @@ fn plan<'s, T: Scalar + DeviceCopy>(
 /// assert_eq!(counts.to_host()?, [1, 1, 2, 0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     range: std::ops::Range<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     histogram_even_with(stream, None, 1, x, range, counts)
 }
 
@@ -126,6 +129,7 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// assert_eq!(counts.to_host()?, [0, 1, 1, 1, 2, 0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -134,6 +138,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     range: std::ops::Range<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     type Params<T> =
         (Value<u32>, Value<u32>, Value<T>, Value<T>, Value<f64>, Slice<T>, Shared<u32>, AtomicSlice<u64>);
     const NAME: &str = "histogram_even";
@@ -174,12 +179,14 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// assert_eq!(counts.to_host()?, [1, 3]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn histogram_edges<'x, 'e, 'c, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     edges: impl Into<DeviceSlice<'e, T>>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     histogram_edges_with(stream, None, 1, x, edges, counts)
 }
 
@@ -187,6 +194,7 @@ pub fn histogram_edges<'x, 'e, 'c, T: Number>(
 ///
 /// # Errors
 /// As without; [`OpError::Unsupported`] too for lengths that are no multiple of the channels; [`OpError::NoSuchVariant`].
+#[track_caller]
 pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -195,6 +203,7 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
     edges: impl Into<DeviceSlice<'e, T>>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
+    let _site = site();
     type Params<T> = (Value<u32>, Slice<T>, Slice<T>, Shared<T>, Shared<u32>, AtomicSlice<u64>);
     const NAME: &str = "histogram_edges";
     let (x, edges, mut counts) = (x.into(), edges.into(), counts.into());

@@ -6,6 +6,7 @@ use gpu_kernels::index_check;
 use gpu_kernels::move_rows::{self, Rows};
 use gpu_std::Instance;
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Launch, Result,
     Stream,
@@ -98,7 +99,9 @@ impl<'a, I: Index> Indices<'a, I> {
     ///
     /// # Errors
     /// [`OpError::Index`](crate::OpError::Index), which names the first; whatever the runtime reports.
+    #[track_caller]
     pub fn new(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
+        let _site = site();
         Self::checked(stream, elements.into(), limit, false)
     }
 
@@ -106,7 +109,9 @@ impl<'a, I: Index> Indices<'a, I> {
     ///
     /// # Errors
     /// As [`new`](Self::new); [`OpError::DuplicateIndex`](crate::OpError::DuplicateIndex), which names the least that occurs more than once.
+    #[track_caller]
     pub fn unique(stream: &Stream, elements: impl Into<DeviceSlice<'a, I>>, limit: usize) -> Result<Self> {
+        let _site = site();
         Self::checked(stream, elements.into(), limit, true)
     }
 
@@ -197,12 +202,14 @@ unsafe fn by_indices<T: DeviceCopy, I: Index>(
 /// assert_eq!(out.to_host()?, [12.0, 10.0, 11.0, 12.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
     stream: &Stream,
     from: impl Into<DeviceSlice<'f, T>>,
     indices: &Indices<'_, I>,
     to: impl Into<DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (from, to) = (from.into(), to.into());
     same_length("gather", ("indices", indices.len()), ("the output", to.len()))?;
     indices.chooses("gather", "elements", from.len())?;
@@ -228,12 +235,14 @@ pub fn gather<'f, 't, T: DeviceCopy, I: Index>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[doc(alias("embedding", "index_select", "take"))]
+#[track_caller]
 pub fn gather_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     indices: &Indices<'_, I>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
     same_width("gather_rows", width, to.width())?;
     same_length("gather_rows", ("indices", indices.len()), ("the rows of the output", to.height()))?;
@@ -263,12 +272,14 @@ pub fn gather_rows<T: DeviceCopy, I: Index>(
 /// assert!(error.to_string().starts_with("index 3 occurs more than once"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
     stream: &Stream,
     from: impl Into<DeviceSlice<'f, T>>,
     indices: &Indices<'_, I>,
     to: impl Into<DeviceSliceMut<'t, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (from, to) = (from.into(), to.into());
     same_length("scatter", ("indices", indices.len()), ("the input", from.len()))?;
     indices.chooses("scatter", "elements", to.len())?;
@@ -282,12 +293,14 @@ pub fn scatter<'f, 't, T: DeviceCopy, I: Index>(
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for rows of two widths, another number of indices than rows of `from`, or indices that were checked for
 /// more rows than there are, or not for being unique; whatever the runtime reports.
+#[track_caller]
 pub fn scatter_rows<T: DeviceCopy, I: Index>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     indices: &Indices<'_, I>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let (width, pitches) = (from.width(), [from.pitch(), to.pitch()]);
     same_width("scatter_rows", width, to.width())?;
     same_length("scatter_rows", ("indices", indices.len()), ("the rows of the input", from.height()))?;

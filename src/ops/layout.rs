@@ -7,6 +7,7 @@ use gpu_kernels::transpose::{self, Matrices, side, threads};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Value};
 use gpu_std::scalar::Scalar;
 use gpu_std::{Instance, KernelType};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
     Launch, Result, Stream,
@@ -84,11 +85,13 @@ pub(super) unsafe fn launch_rows<U: Scalar + DeviceCopy, I: Scalar + DeviceCopy>
 /// assert_eq!(part.to_host()?, [1, 2, 11, 12, 21, 22]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn copy_2d<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     copy_named("copy_2d", stream, from, to)
 }
 
@@ -145,11 +148,13 @@ fn copy_named<T: DeviceCopy>(
 /// assert_eq!(turned.to_host()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn transpose<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice2<'_, T>,
     to: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let shape = [1, from.height(), from.width()];
     let pitches = [[from.pitch(), 0], [to.pitch(), 0]];
     let turned = [1, to.width(), to.height()];
@@ -160,11 +165,13 @@ pub fn transpose<T: DeviceCopy>(
 ///
 /// # Errors
 /// As [`transpose()`], also for another number of planes.
+#[track_caller]
 pub fn transpose_batched<T: DeviceCopy>(
     stream: &Stream,
     from: DeviceSlice3<'_, T>,
     to: DeviceSliceMut3<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let shape = [from.depth(), from.height(), from.width()];
     let turned = [to.depth(), to.width(), to.height()];
     let pitches = [[from.pitch(), from.pitch() * from.rows()], [to.pitch(), to.pitch() * to.rows()]];
@@ -285,11 +292,13 @@ macro_rules! along {
         /// assert_eq!(both.to_host()?, [1, 2, 3, 4, 5, 6, 7, 8]);
         /// # Ok::<(), warpsmith::Error>(())
         /// ```
+        #[track_caller]
         pub fn $concat<T: DeviceCopy>(
             stream: &Stream,
             parts: &[DeviceSlice2<'_, T>],
             mut to: DeviceSliceMut2<'_, T>,
         ) -> Result<()> {
+            let _site = site();
             let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
             let across = ($across, parts.iter().map(|part| part.$other()), to.$other());
             fits(stringify!($concat), ($what, sum, to.$side()), across)?;
@@ -303,11 +312,13 @@ macro_rules! along {
         ///
         /// # Errors
         /// [`OpError::Shape`] where the parts do not make up the whole; whatever the runtime reports.
+        #[track_caller]
         pub fn $split<T: DeviceCopy>(
             stream: &Stream,
             from: DeviceSlice2<'_, T>,
             parts: &mut [DeviceSliceMut2<'_, T>],
         ) -> Result<()> {
+            let _site = site();
             let (ranges, sum) = ranges(parts.iter().map(|part| part.$side()));
             let across = ($across, parts.iter().map(|part| part.$other()), from.$other());
             fits(stringify!($split), ($what, sum, from.$side()), across)?;

@@ -1,6 +1,7 @@
 //! Matrix products, by the fastest that the device and the matrices allow.
 
 use half::{bf16, f16};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{Error, Result, Stream};
 use warpsmith_tensor::{Element, TensorError};
 
@@ -72,12 +73,14 @@ by_library!(bf16, f16, i8);
 /// assert_eq!(c.to_host()?[0].to_f32(), 35.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
     stream: &Stream,
     a: impl Into<Matrix<'a, T>>,
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, mut c) = (a.into(), b.into(), c.into());
     let result = warpsmith_tensor::matmul(stream, a, b, c.reborrow());
     or_by_library(result, |error| {
@@ -105,6 +108,7 @@ pub fn matmul<'a, 'b, 'c, T: MatrixNumber>(
 /// assert_eq!(y.to_host()?, [bf16::ZERO; 32]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T::Output>,
@@ -112,6 +116,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, mut c) = (a.into(), b.into(), c.into());
     let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
     or_by_library(result, |error| T::by_library(Product { stream, epilogue: *epilogue, a, b, c }, error))
@@ -123,6 +128,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: MatrixNumber<Sum = f32>>(
 ///
 /// # Errors
 /// As [`matmul_fused()`].
+#[track_caller]
 pub fn matmul_tf32<'a, 'b, 'c>(
     stream: &Stream,
     epilogue: &Epilogue<'_, f32>,
@@ -130,6 +136,7 @@ pub fn matmul_tf32<'a, 'b, 'c>(
     b: impl Into<Matrix<'b, f32>>,
     c: impl Into<MatrixMut<'c, f32>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, mut c) = (a.into(), b.into(), c.into());
     let result = warpsmith_tensor::matmul_fused(stream, epilogue, a, b, c.reborrow());
     or_by_library(result, |error| {

@@ -5,6 +5,7 @@ use gpu_spec::{KernelSpec, ParamKind};
 use gpu_std::elementwise::Elementwise;
 use gpu_std::reduction::{Reduce, Reduction};
 use warpsmith_runtime::launch::arguments::with_machine_parameters;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     Arguments, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, GpuImage, Result, Stream,
 };
@@ -41,11 +42,13 @@ use super::reduce::{element, value};
 /// assert!(error.to_string().contains("scaled_relu: y has 2 elements, but out has 3"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn map<F: Elementwise>(
     stream: &Stream,
     image: &'static GpuImage,
     arguments: impl Arguments<F::Params>,
 ) -> Result<()> {
+    let _site = site();
     map_with::<F>(stream, image, None, arguments)
 }
 
@@ -53,12 +56,14 @@ pub fn map<F: Elementwise>(
 ///
 /// # Errors
 /// As [`map()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[track_caller]
 pub fn map_with<F: Elementwise>(
     stream: &Stream,
     image: &'static GpuImage,
     config: impl Into<Option<Config>>,
     arguments: impl Arguments<F::Params>,
 ) -> Result<()> {
+    let _site = site();
     let Some(first) = F::VARIANTS.first() else { return Ok(()) };
     let spec = (first.spec)();
     let arrays = Arrays::of::<F::Params, _>(spec, &arguments);
@@ -133,6 +138,7 @@ type Output<R> = <<R as Reduce>::Operator as Reduction>::Output;
 /// assert_eq!(ops::reduce::<greatest_of>(&stream, &KERNELS, &x)?, 7.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn reduce<'x, R: Reduce>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -142,6 +148,7 @@ where
     Item<R>: DeviceCopy,
     Output<R>: DeviceCopy,
 {
+    let _site = site();
     let x = x.into();
     let operation = operation::<R>(stream, image, &x, None);
     // SAFETY: the kernel is a reduction of these types, by the contract of `Reduce`.
@@ -152,6 +159,7 @@ where
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch) when `out` is not one element; whatever the runtime reports.
+#[track_caller]
 pub fn reduce_into<'x, 'o, R: Reduce>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -162,6 +170,7 @@ where
     Item<R>: DeviceCopy,
     Output<R>: DeviceCopy,
 {
+    let _site = site();
     reduce_into_with::<R>(stream, image, None, x, out)
 }
 
@@ -169,6 +178,7 @@ where
 ///
 /// # Errors
 /// As [`reduce_into()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
+#[track_caller]
 pub fn reduce_into_with<'x, 'o, R: Reduce>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -180,6 +190,7 @@ where
     Item<R>: DeviceCopy,
     Output<R>: DeviceCopy,
 {
+    let _site = site();
     let (x, out) = (x.into(), out.into());
     let name = R::VARIANTS.first().map_or("reduce", |variant| (variant.spec)().name);
     same_length(name, ("the output", out.len()), ("a single value", 1))?;

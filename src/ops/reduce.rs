@@ -6,6 +6,7 @@
 
 use gpu_spec::param::{PointerMut, Slice};
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
@@ -118,7 +119,9 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// assert_eq!(ops::sum(&stream, &x)?, 3 + i64::from(i32::MAX));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
+    let _site = site();
     to_host(stream, "reduce_sum", x.into(), T::DeviceSum::ZERO).map(T::sum_from_device)
 }
 
@@ -126,7 +129,9 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// Errors of the runtime.
+#[track_caller]
 pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
+    let _site = site();
     to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
 }
 
@@ -142,7 +147,9 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// assert_eq!(ops::mean(&stream, &x)?, 3.0);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
     let x = x.into();
     Ok(T::mean_from_device(to_host(stream, "reduce_sum", x, T::DeviceSum::ZERO)?, x.len()))
 }
@@ -151,7 +158,9 @@ pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> R
 ///
 /// # Errors
 /// [`OpError::Empty`]; whatever the runtime reports.
+#[track_caller]
 pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
     let x = x.into();
     not_empty("min", &x)?;
     to_host(stream, "reduce_min", x, T::DeviceExtreme::MIN_IDENTITY).map(T::extreme_from_device)
@@ -161,7 +170,9 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// [`OpError::Empty`]; whatever the runtime reports.
+#[track_caller]
 pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
     let x = x.into();
     not_empty("max", &x)?;
     to_host(stream, "reduce_max", x, T::DeviceExtreme::MAX_IDENTITY).map(T::extreme_from_device)
@@ -171,7 +182,9 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// [`OpError::Empty`]; whatever the runtime reports.
+#[track_caller]
 pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
+    let _site = site();
     let x = x.into();
     not_empty("argmin", &x)?;
     to_host(stream, "reduce_argmin", x, 0)
@@ -189,7 +202,9 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// assert_eq!(ops::argmax(&stream, &x)?, 1);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
+    let _site = site();
     let x = x.into();
     not_empty("argmax", &x)?;
     to_host(stream, "reduce_argmax", x, 0)
@@ -202,11 +217,13 @@ macro_rules! into {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`] when `out` is not one element; whatever the runtime reports.
+        #[track_caller]
         pub fn $into<'x, 'o, T: Number>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
             out: impl Into<DeviceSliceMut<'o, $device>>,
         ) -> Result<()> {
+            let _site = site();
             $into_with(stream, None, x, out)
         }
 
@@ -214,12 +231,14 @@ macro_rules! into {
         ///
         /// # Errors
         /// As without; [`OpError::NoSuchVariant`].
+        #[track_caller]
         pub fn $into_with<'x, 'o, T: Number>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
             x: impl Into<DeviceSlice<'x, T>>,
             out: impl Into<DeviceSliceMut<'o, $device>>,
         ) -> Result<()> {
+            let _site = site();
             to_element(stream, $kernel, config.into(), x.into(), out.into(), $of_nothing)
         }
     };

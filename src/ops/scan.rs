@@ -6,6 +6,7 @@ use gpu_spec::param::{PointerMut, Slice, SliceMut, Value};
 use gpu_std::family::Variant;
 use gpu_std::scalar::Scalar;
 use gpu_std::scan::{self, Scan};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, GpuImage, Stream};
 
 use super::config::{Config, default_config};
@@ -85,6 +86,7 @@ type Output<S> = <<S as Scan>::Operator as scan::Operation>::Output;
 /// assert_eq!(out.to_host()?, [7, 14, 42]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn inclusive_scan<'x, 'o, S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -95,6 +97,7 @@ where
     Item<S>: DeviceCopy,
     Output<S>: DeviceCopy,
 {
+    let _site = site();
     use scan::Operation as _;
     own::<S>(stream, image, (false, S::Operator::identity()), x.into(), out.into())
 }
@@ -103,6 +106,7 @@ where
 ///
 /// # Errors
 /// As [`inclusive_scan()`].
+#[track_caller]
 pub fn exclusive_scan<'x, 'o, S: Scan>(
     stream: &Stream,
     image: &'static GpuImage,
@@ -114,6 +118,7 @@ where
     Item<S>: DeviceCopy,
     Output<S>: DeviceCopy,
 {
+    let _site = site();
     own::<S>(stream, image, (true, initial), x.into(), out.into())
 }
 
@@ -247,12 +252,14 @@ fn by_any_key<T: Number, K: Element>(
 /// assert_eq!(sums.to_host()?, [0, 1, 3, 0, 10]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     stream: &Stream,
     keys: impl Into<DeviceSlice<'k, K>>,
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     by_any_key("inclusive_sum_by_key", stream, None, false, keys.into(), (x.into(), out.into()))
 }
 
@@ -261,12 +268,14 @@ pub fn inclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
 ///
 /// # Errors
 /// As [`inclusive_sum_by_key()`].
+#[track_caller]
 pub fn exclusive_sum_by_key<'k, 'x, 'o, K: Element, T: Number>(
     stream: &Stream,
     keys: impl Into<DeviceSlice<'k, K>>,
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     by_any_key("exclusive_sum_by_key", stream, None, true, keys.into(), (x.into(), out.into()))
 }
 
@@ -280,12 +289,14 @@ macro_rules! scans {
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`]; whatever the runtime reports.
+        #[track_caller]
         pub fn $name<'x, 'o, T: Number>(
             stream: &Stream,
             $($initial: T,)?
             x: impl Into<DeviceSlice<'x, T>>,
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             $with(stream, None, $($initial,)? x, out)
         }
 
@@ -293,6 +304,7 @@ macro_rules! scans {
         ///
         /// # Errors
         /// As without; [`OpError::NoSuchVariant`]; [`OpError::Unsupported`] for a block that is not of whole warps.
+        #[track_caller]
         pub fn $with<'x, 'o, T: Number>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
@@ -300,6 +312,7 @@ macro_rules! scans {
             x: impl Into<DeviceSlice<'x, T>>,
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
+            let _site = site();
             #[allow(unused_mut, unused_assignments)]
             let mut first = T::$of_nothing;
             $(first = $initial;)?

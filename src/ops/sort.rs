@@ -11,6 +11,7 @@ use gpu_kernels::{search as kernels, sort as radix};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Module, Stream};
 
 use super::launch::same_length;
@@ -296,12 +297,14 @@ fn sort_bits<K: KeyBits, V: Payload>(
 /// assert_eq!(sorted.to_host()?[..3], [-1.0, 2.0, 3.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn sort<'x, 'o, T: SortKey>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     order: Order,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, out) = (x.into(), out.into());
     same_length("sort", ("x", x.len()), ("the output", out.len()))?;
     countable("sort", x.len())?;
@@ -329,6 +332,7 @@ pub fn sort<'x, 'o, T: SortKey>(
 /// assert_eq!((sorted.to_host()?, ranking.to_host()?), (vec![9, 5, 2, 2], vec![1, 3, 0, 2]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
     stream: &Stream,
     keys: impl Into<DeviceSlice<'k, K>>,
@@ -337,6 +341,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
     keys_out: impl Into<DeviceSliceMut<'o, K>>,
     values_out: impl Into<DeviceSliceMut<'p, V>>,
 ) -> Result<()> {
+    let _site = site();
     let (keys, values, keys_out, values_out) =
         (keys.into(), values.into(), keys_out.into(), values_out.into());
     for (name, len) in
@@ -398,6 +403,7 @@ pub fn sort_pairs<'k, 'v, 'o, 'p, K: SortKey, V: Element>(
 /// assert!(error.to_string().starts_with("sort_segments: offsets[1] is 4, but must be at most 3"));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -405,6 +411,7 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
     order: Order,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, offsets, out) = (x.into(), offsets.into(), out.into());
     same_length("sort_segments", ("x", x.len()), ("the output", out.len()))?;
     countable("sort_segments", x.len())?;
@@ -444,6 +451,7 @@ pub fn sort_segments<'x, 'f, 'o, T: SortKey>(
 /// assert_eq!(merged.to_host()?, [-2, 1, 4, 4, 9]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     stream: &Stream,
     a: impl Into<DeviceSlice<'a, T>>,
@@ -451,6 +459,7 @@ pub fn merge_sorted<'a, 'b, 'o, T: SortKey>(
     order: Order,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, out) = (a.into(), b.into(), out.into());
     same_length("merge_sorted", ("a and b together", a.len() + b.len()), ("the output", out.len()))?;
     if out.is_empty() {
@@ -503,12 +512,14 @@ fn search<T: Number>(
 /// assert_eq!((first.to_host()?, last.to_host()?), (vec![1, 0, 4], vec![3, 0, 4]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn lower_bound<'s, 'k, 'o, T: Number>(
     stream: &Stream,
     sorted: impl Into<DeviceSlice<'s, T>>,
     keys: impl Into<DeviceSlice<'k, T>>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
+    let _site = site();
     search("lower_bound", false, stream, sorted.into(), keys.into(), out.into())
 }
 
@@ -517,11 +528,13 @@ pub fn lower_bound<'s, 'k, 'o, T: Number>(
 ///
 /// # Errors
 /// As [`lower_bound()`].
+#[track_caller]
 pub fn upper_bound<'s, 'k, 'o, T: Number>(
     stream: &Stream,
     sorted: impl Into<DeviceSlice<'s, T>>,
     keys: impl Into<DeviceSlice<'k, T>>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
+    let _site = site();
     search("upper_bound", true, stream, sorted.into(), keys.into(), out.into())
 }

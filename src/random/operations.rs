@@ -6,6 +6,7 @@ use gpu_kernels::random::{WIDE_RANGE, sides};
 use gpu_spec::param::{Slice, SliceMut, Value};
 use gpu_std::scalar::Scalar;
 use half::{bf16, f16};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::generator::{Generator, Numbers};
@@ -96,11 +97,13 @@ pub(super) const fn lanes<T: Scalar>() -> usize {
 /// assert!(x.to_host()?.iter().all(|x| (0.0..1.0).contains(x)));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn uniform<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     uniform_with(stream, None, generator, out)
 }
 
@@ -108,12 +111,14 @@ pub fn uniform<'o, T: Real>(
 ///
 /// # Errors
 /// As [`uniform()`]; [`OpError::NoSuchVariant`].
+#[track_caller]
 pub fn uniform_with<'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let launch = uniform_launch(T::ZERO, T::ONE);
     draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
 }
@@ -127,12 +132,14 @@ pub fn uniform_with<'o, T: Real>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
+#[track_caller]
 pub fn uniform_in<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
 ) -> Result<()> {
+    let _site = site();
     let Range { start, end } = range;
     let [low, high, length] = [start, end, end - start].map(|value| value.cast::<f64>());
     if !(low < high && low.is_finite() && high.is_finite() && length.is_finite()) {
@@ -174,6 +181,7 @@ pub(super) fn uniform_launch<T: Real>(
 /// assert!((ops::mean(&stream, &x)? - 5.0).abs() < 0.05);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn normal<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
@@ -181,6 +189,7 @@ pub fn normal<'o, T: Real>(
     mean: f64,
     std: f64,
 ) -> Result<()> {
+    let _site = site();
     normal_with(stream, None, generator, out, mean, std)
 }
 
@@ -188,6 +197,7 @@ pub fn normal<'o, T: Real>(
 ///
 /// # Errors
 /// As [`normal()`]; [`OpError::NoSuchVariant`].
+#[track_caller]
 pub fn normal_with<'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -196,6 +206,7 @@ pub fn normal_with<'o, T: Real>(
     mean: f64,
     std: f64,
 ) -> Result<()> {
+    let _site = site();
     let is_finite = |value: f64| T::from_f64(value).cast::<f64>().is_finite();
     if !(is_finite(mean) && is_finite(std) && std >= 0.0) {
         return problem(
@@ -226,12 +237,14 @@ pub(super) fn normal_launch<T: Real>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a rate that is not positive and finite; whatever the runtime reports.
+#[track_caller]
 pub fn exponential<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
     rate: f64,
 ) -> Result<()> {
+    let _site = site();
     if !(rate.is_finite() && rate > 0.0) {
         return problem("exponential", format!("the rate must be positive and finite, found {rate}"));
     }
@@ -255,12 +268,14 @@ pub fn exponential<'o, T: Real>(
 /// assert!(dice.to_host()?.iter().all(|eyes| (1..=6).contains(eyes)));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn integers<'o, T: Integer>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
 ) -> Result<()> {
+    let _site = site();
     let Range { start, end } = range;
     if start >= end {
         return problem("integers", format!("the range {start:?}..{end:?} is empty"));
@@ -275,12 +290,14 @@ pub fn integers<'o, T: Integer>(
 ///
 /// # Errors
 /// [`OpError::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
+#[track_caller]
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
     p: f64,
 ) -> Result<()> {
+    let _site = site();
     let threshold = threshold("bernoulli", p, p)?;
     let draw = draw("bernoulli", "bernoulli", 4, stream, None);
     draw.run(generator, out.into(), launch!(T; threshold => f32))
@@ -305,6 +322,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// assert!(y.to_host()?.into_iter().zip(mask.to_host()?).all(|(y, kept)| y == 2.0 * f32::from(kept)));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn dropout<'x, 'y, 'm, T: Real>(
     stream: &Stream,
     generator: &Generator,
@@ -313,6 +331,7 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
     y: impl Into<DeviceSliceMut<'y, T>>,
     mask: impl Into<DeviceSliceMut<'m, u8>>,
 ) -> Result<()> {
+    let _site = site();
     type Params<T> =
         (Value<u64>, Value<u64>, Slice<u64>, Value<[f64; 2]>, Slice<T>, SliceMut<T>, SliceMut<u8>);
     let (x, y, mask) = (x.into(), y.into(), mask.into());
@@ -347,11 +366,13 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
 ///
 /// # Errors
 /// [`OpError::Random`] if n − 1 does not fit the type; whatever the runtime reports.
+#[track_caller]
 pub fn permutation<'o, T: Integer>(
     stream: &Stream,
     generator: &Generator,
     out: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<u32>, SliceMut<T>);
     let out = out.into();
     let n = out.len();

@@ -2,6 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_core::seam::site;
 use warpsmith_core::{
     DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream, Swizzle, TensorLayout,
 };
@@ -111,6 +112,7 @@ elements!(bf16, f16);
 /// [`TensorError::Heads`]; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or distance from one row or
 /// head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability than 9.0;
 /// whatever the runtime reports.
+#[track_caller]
 pub fn attention<T: HeadElement>(
     stream: &Stream,
     options: &Attention<'_>,
@@ -119,6 +121,7 @@ pub fn attention<T: HeadElement>(
     v: Heads<'_, T>,
     out: HeadsMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     run(stream, options, [q, k, v], out, None)
 }
 
@@ -127,6 +130,7 @@ pub fn attention<T: HeadElement>(
 ///
 /// # Errors
 /// As [`attention()`]; [`TensorError::Heads`] for sums of another length.
+#[track_caller]
 pub fn attention_with_sums<T: HeadElement>(
     stream: &Stream,
     options: &Attention<'_>,
@@ -136,6 +140,7 @@ pub fn attention_with_sums<T: HeadElement>(
     out: HeadsMut<'_, T>,
     sums: DeviceSliceMut<'_, f32>,
 ) -> Result<()> {
+    let _site = site();
     run(stream, options, [q, k, v], out, Some(sums))
 }
 

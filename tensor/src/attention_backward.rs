@@ -2,6 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_core::seam::site;
 use warpsmith_core::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::attention::{Head64, Head128};
 use warpsmith_tensor_kernels::attention_backward::{
@@ -116,6 +117,7 @@ elements!(bf16, f16);
 /// [`TensorError::Heads`], also for rows of 256 elements; [`TensorError::Scale`]; [`TensorError::Alignment`] for a view whose address, or
 /// distance from one row or head to the next, is no multiple of 16 bytes; [`TensorError::Device`] on a device of another compute capability
 /// than 9.0; whatever the runtime reports.
+#[track_caller]
 pub fn attention_backward<T: GradientElement>(
     stream: &Stream,
     options: &Attention<'_>,
@@ -123,6 +125,7 @@ pub fn attention_backward<T: GradientElement>(
     dout: Heads<'_, T>,
     gradients: Gradients<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let Attended { q, k, v, out, sums } = attended;
     check_sizes(OPERATION, options, [&q.extents, &k.extents, &v.extents, &out.extents], Some(sums.len()))?;
     check_gradients(&attended, &dout, &gradients)?;

@@ -2,6 +2,7 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_core::seam::site;
 use warpsmith_core::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::few_rows::{
@@ -82,6 +83,7 @@ const OPERATION: &str = "matmul_4bit";
 /// # Ok(())
 /// # }
 /// ```
+#[track_caller]
 pub fn matmul_4bit<'a, 'c, T: Element4>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
@@ -89,6 +91,7 @@ pub fn matmul_4bit<'a, 'c, T: Element4>(
     weights: &Weights4<'_, T>,
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, c) = (a.into(), c.into());
     let (m, n, k) = (c.rows(), c.columns(), a.columns());
     let shape = |what| Err(TensorError::Shape { operation: OPERATION, what }.into());

@@ -3,6 +3,7 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_core::seam::site;
 use warpsmith_core::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::grouped::{
@@ -63,6 +64,7 @@ pub trait GroupedElement: DeviceCopy {
 /// # Ok(())
 /// # }
 /// ```
+#[track_caller]
 pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T>,
@@ -71,6 +73,7 @@ pub fn matmul_grouped<'a, 'b, 'c, T: GroupedElement>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
     let (m, n, k, count) = (c.rows(), c.columns(), a.columns(), b.planes());
     let shape = |what| Err(TensorError::Groups { operation: OPERATION, what }.into());

@@ -3,6 +3,7 @@
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
+use warpsmith_core::seam::site;
 use warpsmith_core::{
     Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap, TensorMapMut,
 };
@@ -55,12 +56,14 @@ pub trait Element: kernels::Element<Output: DeviceCopy> + DeviceCopy {
 /// [`TensorError::Layout`] for one whose type is not multiplied in its layout; [`TensorError::Device`] on a device of another
 /// compute capability than 9.0; whatever the runtime reports. An `a` that is not transposed, but for i8, is multiplied into a `c` anywhere,
 /// and one of up to 16 rows of 16-bit numbers, by the transpose of rows, from compute capability 8.0 on.
+#[track_caller]
 pub fn matmul<'a, 'b, 'c, T: Element>(
     stream: &Stream,
     a: impl Into<Matrix<'a, T>>,
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
+    let _site = site();
     run(stream, None, &Epilogue::default(), a.into(), b.into(), c.into())
 }
 
@@ -68,6 +71,7 @@ pub fn matmul<'a, 'b, 'c, T: Element>(
 ///
 /// # Errors
 /// As [`matmul()`]; [`TensorError::Shape`] for a bias of another length than `c` has columns.
+#[track_caller]
 pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
     stream: &Stream,
     epilogue: &Epilogue<'_, T::Output>,
@@ -75,6 +79,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
+    let _site = site();
     run(stream, None, epilogue, a.into(), b.into(), c.into())
 }
 
@@ -82,6 +87,7 @@ pub fn matmul_fused<'a, 'b, 'c, T: Element<Sum = f32>>(
 ///
 /// # Errors
 /// As [`matmul_fused()`]; [`TensorError::Schedule`] for one that there is not.
+#[track_caller]
 pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
     stream: &Stream,
     schedule: impl Into<Option<Schedule>>,
@@ -90,6 +96,7 @@ pub fn matmul_with<'a, 'b, 'c, T: Element<Sum = f32>>(
     b: impl Into<Matrix<'b, T>>,
     c: impl Into<MatrixMut<'c, T::Output>>,
 ) -> Result<()> {
+    let _site = site();
     run(stream, schedule.into(), epilogue, a.into(), b.into(), c.into())
 }
 

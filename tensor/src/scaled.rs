@@ -2,6 +2,7 @@
 
 use gpu_std::tensor::F8E4M3;
 use half::bf16;
+use warpsmith_core::seam::site;
 use warpsmith_core::{DeviceSlice, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
 use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
@@ -61,6 +62,7 @@ pub struct BlockScales<'a> {
 /// # Ok(())
 /// # }
 /// ```
+#[track_caller]
 pub fn matmul_scaled<'a, 'b, 'c>(
     stream: &Stream,
     epilogue: &Epilogue<'_, bf16>,
@@ -69,6 +71,7 @@ pub fn matmul_scaled<'a, 'b, 'c>(
     scales: BlockScales<'_>,
     c: impl Into<MatrixMut<'c, bf16>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
     let (m, n, k) = (c.rows(), c.columns(), a.columns());
     check_sides(OPERATION, &a, &b, &c)?;

@@ -2,6 +2,7 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
+use warpsmith_core::seam::site;
 use warpsmith_core::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
 use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
@@ -42,6 +43,7 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// # Ok(())
 /// # }
 /// ```
+#[track_caller]
 pub fn matmul_tf32x3<'a, 'b, 'c>(
     stream: &Stream,
     epilogue: &Epilogue<'_, f32>,
@@ -49,6 +51,7 @@ pub fn matmul_tf32x3<'a, 'b, 'c>(
     b: impl Into<Matrix<'b, f32>>,
     c: impl Into<MatrixMut<'c, f32>>,
 ) -> Result<()> {
+    let _site = site();
     let (a, b, c) = (a.into(), b.into(), c.into());
     check_sides(OPERATION, &a, &b, &c)?;
     epilogue.check_bias(OPERATION, c.columns())?;

@@ -11,3 +11,4 @@ mod ops;
 mod profile;
 mod ptx_facts;
 mod random;
+mod sites;

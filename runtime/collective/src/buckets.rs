@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
 use warpsmith_core::{DeviceBuffer, Stream};
 
 use crate::communicator::Communicator;
@@ -70,7 +71,9 @@ impl<T: Element> Buckets<T> {
     ///
     /// # Errors
     /// [`Error::Runtime`]: out of memory.
+    #[track_caller]
     pub fn new(stream: &Stream, lens: &[usize], bucket_bytes: usize) -> Result<Self> {
+        let _site = site();
         let (alignment, room) = (ALIGNMENT / size_of::<T>(), bucket_bytes / size_of::<T>());
         let mut places: Vec<Place> = Vec::with_capacity(lens.len());
         // Elements and gradients of each bucket.

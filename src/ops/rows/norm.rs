@@ -2,6 +2,7 @@
 
 use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, SliceMut, SliceMut2, Value};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceBuffer, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream,
 };
@@ -33,6 +34,7 @@ use crate::ops::number::Real;
 /// assert_eq!(y.to_host()?, [-1.0, 2.0, -1.0, 2.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn layer_norm<T: Real>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
@@ -41,6 +43,7 @@ pub fn layer_norm<T: Real>(
     epsilon: f64,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     forward(stream, Norm { operation: "layer_norm", is_rms: false, epsilon }, x, weight, bias, out)
 }
 
@@ -58,6 +61,7 @@ pub fn layer_norm<T: Real>(
 /// assert_eq!(y.to_host()?, [1.0, 1.0, -1.0, 1.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn rms_norm<T: Real>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
@@ -65,6 +69,7 @@ pub fn rms_norm<T: Real>(
     epsilon: f64,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     forward(stream, Norm { operation: "rms_norm", is_rms: true, epsilon }, x, weight, None, out)
 }
 
@@ -89,6 +94,7 @@ pub fn rms_norm<T: Real>(
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
+#[track_caller]
 pub fn layer_norm_backward<T: Real>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
@@ -99,6 +105,7 @@ pub fn layer_norm_backward<T: Real>(
     dweight: Option<DeviceSliceMut<'_, T>>,
     dbias: Option<DeviceSliceMut<'_, T>>,
 ) -> Result<()> {
+    let _site = site();
     let norm = Norm { operation: "layer_norm_backward", is_rms: false, epsilon };
     backward(stream, norm, (x, dy, weight), (dx, dweight, dbias))
 }
@@ -109,6 +116,7 @@ pub fn layer_norm_backward<T: Real>(
 /// # Errors
 /// As [`layer_norm()`].
 #[allow(clippy::too_many_arguments, reason = "they are what the gradients depend on, and the gradients")]
+#[track_caller]
 pub fn rms_norm_backward<T: Real>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
@@ -118,6 +126,7 @@ pub fn rms_norm_backward<T: Real>(
     dx: DeviceSliceMut2<'_, T>,
     dweight: Option<DeviceSliceMut<'_, T>>,
 ) -> Result<()> {
+    let _site = site();
     let norm = Norm { operation: "rms_norm_backward", is_rms: true, epsilon };
     backward(stream, norm, (x, dy, weight), (dx, dweight, None))
 }

@@ -4,6 +4,7 @@ use gpu_kernels::axis_reduce::{COUNTERS, MAX_BLOCK, SLOTS, workspace_bytes};
 use gpu_spec::param::{Optional, Pointer, PointerMut, Slice, Slice2, Value};
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceProperties, DeviceSlice, DeviceSlice2, DeviceSliceMut, Result, Stream,
 };
@@ -216,11 +217,13 @@ macro_rules! reductions {
         /// [`OpError::Shape`] unless `out` has an element for each row; [`OpError::Empty`] where there is no answer; whatever the
         /// runtime reports.
         #[doc = $doc]
+        #[track_caller]
         pub fn $rows<'o, T: $bound>(
             stream: &Stream,
             x: DeviceSlice2<'_, T>,
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
+            let _site = site();
             along(stream, stringify!($rows), Axis::Rows, x, out.into(), $of_nothing)
         }
 
@@ -229,11 +232,13 @@ macro_rules! reductions {
         /// # Errors
         /// [`OpError::Shape`] unless `out` has an element for each column; [`OpError::Empty`] where there is no answer; whatever
         /// the runtime reports.
+        #[track_caller]
         pub fn $columns<'o, T: $bound>(
             stream: &Stream,
             x: DeviceSlice2<'_, T>,
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
+            let _site = site();
             along(stream, stringify!($columns), Axis::Columns, x, out.into(), $of_nothing)
         }
 
@@ -248,12 +253,14 @@ macro_rules! reductions {
         /// # Errors
         /// [`OpError::Shape`] unless `out` has an element for each segment; [`OpError::Offset`] for offsets that decrease or
         /// exceed the length of `x`, before anything is written; whatever the runtime reports.
+        #[track_caller]
         pub fn $segments<'x, 's, 'o, T: $bound>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
             offsets: impl Into<DeviceSlice<'s, u64>>,
             out: impl Into<DeviceSliceMut<'o, $out>>,
         ) -> Result<()> {
+            let _site = site();
             of_segments(stream, (stringify!($segments), stringify!($rows)), x.into(), offsets.into(), out.into())
         }
     )* };

@@ -3,6 +3,7 @@
 use gpu_kernels::select::{BLOCK, MAX_K, MAX_VOCABULARY};
 use gpu_spec::param::{PointerMut, Slice, Slice2, SliceMut2, Value};
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceCopy, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2, Result, Stream};
 
 use super::launch::{RowKernel, Shape, check_len, same_sides, shape_error};
@@ -30,12 +31,14 @@ use crate::random::{Generator, Numbers, with_base};
 /// assert_eq!(indices.to_host()?, [1, 3]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn top_k<T: Number>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     values: DeviceSliceMut2<'_, T>,
     indices: DeviceSliceMut2<'_, u64>,
 ) -> Result<()> {
+    let _site = site();
     let k = values.width();
     same_sides("top_k", ("values", (values.height(), k)), ("indices", (indices.height(), indices.width())))?;
     if values.height() != x.height() {
@@ -137,6 +140,7 @@ impl Default for Sampling {
 /// assert!(tokens[0] == 1 && [1, 2].contains(&tokens[1]));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn sample<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
@@ -144,6 +148,7 @@ pub fn sample<'o, T: Real>(
     sampling: Sampling,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (out, Sampling { temperature, top_k, top_p }) = (out.into(), sampling);
     check_len("sample", ("out", out.len()), (logits.height(), "one for each row"))?;
     let problem = if !temperature.is_finite()

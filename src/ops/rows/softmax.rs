@@ -2,6 +2,7 @@
 
 use gpu_kernels::held::{BACKWARD_FEW, BACKWARD_MANY, FEW, MANY};
 use gpu_spec::param::{Slice2, SliceMut2, Value};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{DeviceSlice2, DeviceSliceMut2, Result, Stream};
 
 use super::launch::{HeldShape, RowKernel, same_sides};
@@ -27,7 +28,9 @@ use crate::ops::number::Real;
 /// assert_eq!(y.to_host()?, [0.5, 0.5, 1.0, 0.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSliceMut2<'_, T>) -> Result<()> {
+    let _site = site();
     forward(stream, "softmax", false, x, out)
 }
 
@@ -35,11 +38,13 @@ pub fn softmax<T: Real>(stream: &Stream, x: DeviceSlice2<'_, T>, out: DeviceSlic
 ///
 /// # Errors
 /// As [`softmax()`].
+#[track_caller]
 pub fn log_softmax<T: Real>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     forward(stream, "log_softmax", true, x, out)
 }
 
@@ -83,12 +88,14 @@ fn forward<T: Real>(
 /// assert_eq!(dx.to_host()?, [0.25, -0.25]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn softmax_backward<T: Real>(
     stream: &Stream,
     y: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
     dx: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     backward(stream, "softmax_backward", false, y, dy, dx)
 }
 
@@ -97,12 +104,14 @@ pub fn softmax_backward<T: Real>(
 ///
 /// # Errors
 /// As [`softmax()`].
+#[track_caller]
 pub fn log_softmax_backward<T: Real>(
     stream: &Stream,
     y: DeviceSlice2<'_, T>,
     dy: DeviceSlice2<'_, T>,
     dx: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     backward(stream, "log_softmax_backward", true, y, dy, dx)
 }
 

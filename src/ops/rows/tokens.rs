@@ -1,6 +1,7 @@
 //! What language models do beside products and norms: rotary position embedding, key-value cache, SwiGLU.
 
 use gpu_spec::param::{Optional, Slice, Slice2, Slice3, SliceMut2, SliceMut3, Value};
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     DeviceCopy, DeviceProperties, DevicePtr, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut2,
     DeviceSliceMut3, Result, Stream,
@@ -76,12 +77,14 @@ fn types<I: DeviceCopy>(element: &str) -> String {
 /// assert_eq!(cache.to_host()?, [0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn append_to_cache<'l, T: Element, I: Index>(
     stream: &Stream,
     new: DeviceSlice3<'_, T>,
     lengths: impl Into<DeviceSlice<'l, I>>,
     cache: DeviceSliceMut3<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let operation = "append_to_cache";
     let lengths = lengths.into();
     if (new.width(), new.depth()) != (cache.width(), cache.depth()) || new.height() > cache.height() {
@@ -134,12 +137,14 @@ pub fn append_to_cache<'l, T: Element, I: Index>(
 /// assert_eq!(out.to_host()?, [0.0, 15.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn swiglu<T: Real>(
     stream: &Stream,
     gate: DeviceSlice2<'_, T>,
     up: DeviceSlice2<'_, T>,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let sides = (gate.height(), gate.width());
     same_sides("swiglu", ("gate", sides), ("up", (up.height(), up.width())))?;
     same_sides("swiglu", ("gate", sides), ("out", (out.height(), out.width())))?;
@@ -199,6 +204,7 @@ pub enum RotaryPairs {
 /// assert_eq!(out.to_host()?, [1.0, 2.0, -4.0, 3.0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn rotary<T: Real, I: Index>(
     stream: &Stream,
     x: DeviceSlice2<'_, T>,
@@ -207,6 +213,7 @@ pub fn rotary<T: Real, I: Index>(
     pairs: RotaryPairs,
     out: DeviceSliceMut2<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     let sides = (x.height(), x.width());
     same_sides("rotary", ("x", sides), ("out", (out.height(), out.width())))?;
     same_sides("rotary", ("cos", (cos.height(), cos.width())), ("sin", (sin.height(), sin.width())))?;

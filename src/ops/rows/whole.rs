@@ -6,6 +6,7 @@
 use gpu_kernels::axis_reduce::MAX_BLOCK;
 use gpu_spec::param::{PointerMut, Slice, Value};
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::seam::site;
 use warpsmith_runtime::{
     Arguments, DeviceBuffer, DeviceCopy, DevicePtr, DeviceSlice, DeviceSliceMut, Result, Stream,
 };
@@ -71,11 +72,13 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
 /// assert_eq!(ops::dot(&stream, &x, &y)?, 13.5);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn dot<'x, 'y, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSlice<'y, T>>,
 ) -> Result<T::Sum> {
+    let _site = site();
     value(stream, |out| dot_into(stream, x, y, out)).map(T::sum_from_device)
 }
 
@@ -83,12 +86,14 @@ pub fn dot<'x, 'y, T: Number>(
 ///
 /// # Errors
 /// As [`dot()`]; [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element.
+#[track_caller]
 pub fn dot_into<'x, 'y, 'o, T: Number>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     y: impl Into<DeviceSlice<'y, T>>,
     out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, y, out) = (x.into(), y.into(), out.into());
     same_length("dot", ("x", x.len()), ("y", y.len()))?;
     single("dot", &out)?;
@@ -129,11 +134,13 @@ pub enum Predicate<T> {
 /// assert_eq!(ops::count_if(&stream, &x, Predicate::Nan)?, 1);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn count_if<'x, T: Element>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     predicate: Predicate<T>,
 ) -> Result<u64> {
+    let _site = site();
     value(stream, |out| count_if_into(stream, x, predicate, out))
 }
 
@@ -141,12 +148,14 @@ pub fn count_if<'x, T: Element>(
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+#[track_caller]
 pub fn count_if_into<'x, 'o, T: Element>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     predicate: Predicate<T>,
     out: impl Into<DeviceSliceMut<'o, u64>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, out) = (x.into().cast::<T::Scalar>()?, out.into());
     single("count_if", &out)?;
     if x.is_empty() {
@@ -176,7 +185,9 @@ pub fn count_if_into<'x, 'o, T: Element>(
 /// assert!(ops::any(&stream, &flags)? && !ops::all(&stream, &flags)?);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    let _site = site();
     Ok(count_if(stream, x, Predicate::NonZero)? > 0)
 }
 
@@ -184,7 +195,9 @@ pub fn any<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 ///
 /// # Errors
 /// Errors of the runtime.
+#[track_caller]
 pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<bool> {
+    let _site = site();
     let x = x.into();
     Ok(count_if(stream, x, Predicate::NonZero)? == x.len() as u64)
 }
@@ -201,7 +214,9 @@ pub fn all<'x, T: Element>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// assert_eq!((ops::l1_norm(&stream, &x)?, ops::l2_norm(&stream, &x)?), (7.0, 5.0));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
     value(stream, |out| l1_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
@@ -209,11 +224,13 @@ pub fn l1_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+#[track_caller]
 pub fn l1_norm_into<'x, 'o, T: Real>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
 ) -> Result<()> {
+    let _site = site();
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
@@ -222,7 +239,9 @@ pub fn l1_norm_into<'x, 'o, T: Real>(
 ///
 /// # Errors
 /// Errors of the runtime.
+#[track_caller]
 pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let _site = site();
     value(stream, |out| l2_norm_into(stream, x, out)).map(rounded::<T>)
 }
 
@@ -230,11 +249,13 @@ pub fn l2_norm<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+#[track_caller]
 pub fn l2_norm_into<'x, 'o, T: Real>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
 ) -> Result<()> {
+    let _site = site();
     vector_norm(stream, "l2_norm", true, x.into(), out.into())
 }
 
@@ -271,11 +292,13 @@ fn vector_norm<T: Real>(
 /// assert_eq!((ops::variance(&stream, &x, 0)?, ops::variance(&stream, &x, 1)?), (1.0, 2.0));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
+#[track_caller]
 pub fn variance<'x, T: Real>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     correction: u64,
 ) -> Result<T> {
+    let _site = site();
     value(stream, |out| variance_into(stream, x, correction, out)).map(rounded::<T>)
 }
 
@@ -283,12 +306,14 @@ pub fn variance<'x, T: Real>(
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) when `out` is not one element; whatever the runtime reports.
+#[track_caller]
 pub fn variance_into<'x, 'o, T: Real>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
     correction: u64,
     out: impl Into<DeviceSliceMut<'o, T::DeviceSum>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, out) = (x.into(), out.into());
     single("variance", &out)?;
     if x.is_empty() {

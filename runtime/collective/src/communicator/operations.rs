@@ -3,6 +3,7 @@
 //! Each checks its arguments, enqueues itself on the communicator's stream, after earlier work on its buffers, and returns.
 
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
 
 use super::Communicator;
 use super::group::Group;
@@ -32,12 +33,14 @@ impl Communicator {
     /// # Errors
     /// [`Error::Argument`] for lengths that do not fit; [`Error::Communicator`] if the communicator has failed; a lost
     /// device. Failures after that are the [`Work`]'s.
+    #[track_caller]
     pub fn all_reduce<'x, 'y, T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().all_reduce(x.into(), y.into(), op)?])
     }
 
@@ -45,11 +48,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn all_reduce_in_place<'y, T: Element>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().all_reduce_in_place(buffer.into(), op)?])
     }
 
@@ -57,6 +62,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root, or the root has passed no target.
+    #[track_caller]
     pub fn reduce<'x, 'y, T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
@@ -64,6 +70,7 @@ impl Communicator {
         op: ReduceOp<T>,
         root: usize,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().reduce(x.into(), y, op, root)?])
     }
 
@@ -71,11 +78,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root.
+    #[track_caller]
     pub fn broadcast<'y, T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().broadcast(buffer.into(), root)?])
     }
 
@@ -84,11 +93,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn all_gather<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().all_gather(x.into(), y.into())?])
     }
 
@@ -96,10 +107,12 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn all_gather_in_place<'y, T: DeviceCopy>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().all_gather_in_place(buffer.into())?])
     }
 
@@ -108,12 +121,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn reduce_scatter<'x, 'y, T: Element>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().reduce_scatter(x.into(), y.into(), op)?])
     }
 
@@ -122,11 +137,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn reduce_scatter_in_place<'y, T: Element>(
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().reduce_scatter_in_place(buffer.into(), op)?])
     }
 
@@ -135,11 +152,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn all_to_all<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().all_to_all(x.into(), y.into())?])
     }
 
@@ -148,12 +167,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::reduce`].
+    #[track_caller]
     pub fn gather<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: impl Into<DeviceSlice<'x, T>>,
         y: Option<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().gather(x.into(), y, root)?])
     }
 
@@ -161,12 +182,14 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::reduce`].
+    #[track_caller]
     pub fn scatter<'x, 'y, T: DeviceCopy>(
         &mut self,
         x: Option<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().scatter(x, y.into(), root)?])
     }
 
@@ -175,7 +198,9 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or it is this one.
+    #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
+        let _site = site();
         self.place().check_other("send", to)?;
         self.submit(vec![self.place().send(x.into(), to)?])
     }
@@ -184,11 +209,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::send`].
+    #[track_caller]
     pub fn recv<'y, T: DeviceCopy>(
         &mut self,
         y: impl Into<DeviceSliceMut<'y, T>>,
         from: usize,
     ) -> Result<Work> {
+        let _site = site();
         self.place().check_other("recv", from)?;
         self.submit(vec![self.place().recv(y.into(), from)?])
     }
@@ -197,7 +224,9 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::all_reduce`].
+    #[track_caller]
     pub fn barrier(&mut self) -> Result<Work> {
+        let _site = site();
         self.submit(vec![self.place().barrier()])
     }
 
@@ -236,6 +265,7 @@ impl Communicator {
     /// # Errors
     /// What the closure returns, as [`Error::Group`]. Then, and if it panics, nothing was enqueued, and the communicator is
     /// aborted, since the other ranks wait for this one. As [`Self::all_reduce`].
+    #[track_caller]
     pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
         let mut group = Group { place: self.place(), calls: Vec::new() };
         let mut guard = AbortOnPanic { communicator: self, is_armed: true };
@@ -246,6 +276,8 @@ impl Communicator {
             self.abort_with(&format!("the closure of a group failed: {error}"));
             return Err(Error::Group(Box::new(error)));
         }
+        // Not before: the closure's own calls have their lines.
+        let _site = site();
         self.submit(group.calls)
     }
 

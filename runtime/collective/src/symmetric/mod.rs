@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
 use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Stream};
 
 pub(crate) use self::agree::Agreement;
@@ -296,7 +297,9 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     ///
     /// # Errors
     /// As that.
+    #[track_caller]
     pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_core::Error> {
+        let _site = site();
         self.buffer.copy_from_host(elements)
     }
 }

@@ -17,6 +17,7 @@ use warpsmith_core::device::Device;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The factors of a product, and the precision of its computation.
@@ -72,6 +73,7 @@ impl<S: Sum> Default for Gemm<S> {
 /// not multiply: 8-bit integers need strides and addresses that are multiples of 4, 8-bit floating point see
 /// [`matmul`](super::matmul); [`LibraryError::Missing`]; [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices); whatever
 /// the library or the driver reports.
+#[track_caller]
 pub fn gemm<A, B, C>(
     stream: &Stream,
     options: Gemm<Scale<A>>,
@@ -84,6 +86,7 @@ where
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
+    let _site = site();
     let device = stream.device();
     let problem = Problem::new("gemm", stream, &a, &b, &c)?;
     if problem.is_nothing() {
@@ -131,7 +134,9 @@ impl<A: Element, B: Element> Zeros<A, B> {
     const INNER: usize = 16;
 
     #[cold]
+    #[track_caller]
     pub fn new(stream: &Stream, problem: &Problem) -> Result<Self> {
+        let _site = site();
         let (rows, cols) = (problem.m, problem.n);
         let elements = |count: usize| count.saturating_mul(Self::INNER);
         Ok(Self {
@@ -185,6 +190,7 @@ pub(super) struct Problem {
 
 impl Problem {
     #[inline]
+    #[track_caller]
     pub fn new<A: Element, B: Element, C: Element>(
         operation: &'static str,
         stream: &Stream,
@@ -192,6 +198,7 @@ impl Problem {
         b: &Matrix<'_, B>,
         c: &MatrixMut<'_, C>,
     ) -> Result<Self> {
+        let _site = site();
         let used = [(a.slice.device(), "a"), (b.slice.device(), "b"), (c.slice.device(), "c")];
         check_devices(stream, "multiplying matrices", used)?;
         let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());

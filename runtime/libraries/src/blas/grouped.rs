@@ -14,6 +14,7 @@ use warpsmith_core::device::Device;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceBuffer;
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The first version with groups.
@@ -28,6 +29,7 @@ const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0
 ///
 /// # Errors
 /// As [`gemm`].
+#[track_caller]
 pub fn gemm_grouped<A, B, C>(
     stream: &Stream,
     options: Gemm<Scale<A>>,
@@ -38,6 +40,7 @@ where
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
+    let _site = site();
     let device = stream.device();
     let math = options.math.unwrap_or_else(|| super::math(device));
     if is_float8(A::TYPE) {

@@ -12,6 +12,7 @@ use crate::element::{DataType, Element as Number};
 use crate::error::{LibraryError, check_devices};
 use warpsmith_core::error::Result;
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// On which side of the unknowns the triangular matrix is.
@@ -81,12 +82,14 @@ impl Solve for f64 {}
 /// # Errors
 /// [`LibraryError::Shape`] when `a` is not square or does not fit `b`; [`LibraryError::Missing`];
 /// [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices); whatever the library or the driver reports.
+#[track_caller]
 pub fn trsm<T: Solve>(
     stream: &Stream,
     options: Trsm<Scale<T>>,
     a: Matrix<'_, T>,
     b: MatrixMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     check_devices(stream, "solving a triangular system", [(a.slice.device(), "a"), (b.slice.device(), "b")])?;
     let order = if options.side == Side::Left { b.rows() } else { b.cols() };
     let counts = (a.layout.count(), b.layout.count());

@@ -18,6 +18,7 @@ use crate::error::{LibraryError, check_devices};
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceCopy, DeviceSliceMut};
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The type in which sums of a type are.
@@ -125,6 +126,7 @@ impl<T: Float> VectorMut<'_, T> {
 ///
 /// # Errors
 /// [`LibraryError::Shape`] for lengths that do not fit, and batches; else as [`gemm`](super::gemm).
+#[track_caller]
 pub fn gemv<'x, 'y, T: Float>(
     stream: &Stream,
     options: Gemm<Scale<T>>,
@@ -132,6 +134,7 @@ pub fn gemv<'x, 'y, T: Float>(
     x: impl Into<Vector<'x, T>>,
     y: impl Into<VectorMut<'y, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, y) = (x.into(), y.into());
     let (rows, cols, count) = (a.rows(), a.cols(), a.layout.count());
     if count != 1 || x.len() != cols || y.len() != rows {
@@ -200,12 +203,14 @@ pub fn gemv<'x, 'y, T: Float>(
 /// # Errors
 /// [`LibraryError::Shape`] for vectors of two lengths; [`LibraryError::Missing`];
 /// [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices); whatever the library or the driver reports.
+#[track_caller]
 pub fn axpy<'x, 'y, T: Float>(
     stream: &Stream,
     alpha: Scale<T>,
     x: impl Into<Vector<'x, T>>,
     y: impl Into<VectorMut<'y, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, y) = (x.into(), y.into());
     check_lengths("axpy", x.len(), y.len())?;
     check_devices(stream, "axpy", [(x.slice.device(), "x"), (y.slice.device(), "y")])?;
@@ -249,7 +254,9 @@ pub fn axpy<'x, 'y, T: Float>(
 ///
 /// # Errors
 /// As [`axpy`].
+#[track_caller]
 pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorMut<'x, T>>) -> Result<()> {
+    let _site = site();
     let vector = x.into();
     check_devices(stream, "scal", [(vector.slice.device(), "x")])?;
     if vector.is_empty() {
@@ -291,12 +298,14 @@ pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorM
 ///
 /// # Errors
 /// As [`axpy`]; [`LibraryError::Shape`] when `result` is not one element.
+#[track_caller]
 pub fn dot<'x, 'y, 'r, T: Float>(
     stream: &Stream,
     x: impl Into<Vector<'x, T>>,
     y: impl Into<Vector<'y, T>>,
     result: impl Into<DeviceSliceMut<'r, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, y, result) = (x.into(), y.into(), result.into());
     check_lengths("dot", x.len(), y.len())?;
     check_result("dot", &result)?;
@@ -328,11 +337,13 @@ pub fn dot<'x, 'y, 'r, T: Float>(
 ///
 /// # Errors
 /// As [`dot`].
+#[track_caller]
 pub fn nrm2<'x, 'r, T: Float>(
     stream: &Stream,
     x: impl Into<Vector<'x, T>>,
     result: impl Into<DeviceSliceMut<'r, T>>,
 ) -> Result<()> {
+    let _site = site();
     let (x, result) = (x.into(), result.into());
     check_result("nrm2", &result)?;
     check_devices(stream, "nrm2", [(x.slice.device(), "x"), (result.device(), "the result")])?;

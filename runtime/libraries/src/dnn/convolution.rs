@@ -14,6 +14,7 @@ use crate::error::LibraryError;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceSliceMut;
 use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// How a window goes over its input, as PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.
@@ -77,6 +78,7 @@ impl Convolution {
 /// [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::Unsupported`] when cuDNN has no way to compute it
 /// with these options, [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`], [`Error::DifferentDevices`];
 /// whatever the library or the driver reports.
+#[track_caller]
 pub fn convolution<T: Float>(
     stream: &Stream,
     convolution: &Convolution,
@@ -84,6 +86,7 @@ pub fn convolution<T: Float>(
     w: &Tensor<'_, T>,
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::convolution";
     let geometry = Geometry::new(NAME, convolution, &x.shape, &w.shape, &y.shape)?;
     Call {
@@ -104,6 +107,7 @@ pub fn convolution<T: Float>(
 ///
 /// # Errors
 /// As [`convolution`].
+#[track_caller]
 pub fn convolution_backward_data<T: Float>(
     stream: &Stream,
     convolution: &Convolution,
@@ -111,6 +115,7 @@ pub fn convolution_backward_data<T: Float>(
     dy: &Tensor<'_, T>,
     dx: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::convolution_backward_data";
     let geometry = Geometry::new(NAME, convolution, &dx.shape, &w.shape, &dy.shape)?;
     Call {
@@ -130,6 +135,7 @@ pub fn convolution_backward_data<T: Float>(
 ///
 /// # Errors
 /// As [`convolution`].
+#[track_caller]
 pub fn convolution_backward_weights<T: Float>(
     stream: &Stream,
     convolution: &Convolution,
@@ -137,6 +143,7 @@ pub fn convolution_backward_weights<T: Float>(
     dy: &Tensor<'_, T>,
     dw: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::convolution_backward_weights";
     let geometry = Geometry::new(NAME, convolution, &x.shape, &dw.shape, &dy.shape)?;
     Call {

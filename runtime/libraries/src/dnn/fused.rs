@@ -17,6 +17,7 @@ use crate::error::LibraryError;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceSlice;
 use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The function applied to each element last.
@@ -37,6 +38,7 @@ pub enum Activation {
 ///
 /// # Errors
 /// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.
+#[track_caller]
 pub fn convolution_fused<T: Float>(
     stream: &Stream,
     options: &Convolution,
@@ -46,6 +48,7 @@ pub fn convolution_fused<T: Float>(
     activation: Activation,
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::convolution_fused";
     let geometry = Geometry::new(NAME, options, &x.shape, &w.shape, &y.shape)?;
     if bias.len() != y.shape.dims[1] {

@@ -11,6 +11,7 @@ use super::tensor::{Shape, Tensor, TensorMut};
 use crate::error::LibraryError;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The constants of a batch normalisation, which is over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
@@ -118,6 +119,7 @@ fn descriptors(
 /// [`LibraryError::Shape`], also for a batch of one element for each channel or none,
 /// [`LibraryError::Missing`], [`warpsmith_core::Error::DifferentDevices`]; whatever the library or
 /// the driver reports.
+#[track_caller]
 pub fn batch_norm_training<T: Float>(
     stream: &Stream,
     norm: &BatchNorm,
@@ -127,6 +129,7 @@ pub fn batch_norm_training<T: Float>(
     saved: &mut BatchStatistics<'_, T::Real>,
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::batch_norm_training";
     norm.check(NAME)?;
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
@@ -192,6 +195,7 @@ pub fn batch_norm_training<T: Float>(
 ///
 /// # Errors
 /// As [`batch_norm_training`].
+#[track_caller]
 pub fn batch_norm_inference<T: Float>(
     stream: &Stream,
     norm: &BatchNorm,
@@ -200,6 +204,7 @@ pub fn batch_norm_inference<T: Float>(
     (mean, variance): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::batch_norm_inference";
     norm.check(NAME)?;
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
@@ -240,6 +245,7 @@ pub fn batch_norm_inference<T: Float>(
 ///
 /// # Errors
 /// As [`batch_norm_training`], but for a batch of no elements.
+#[track_caller]
 pub fn batch_norm_backward<T: Float>(
     stream: &Stream,
     norm: &BatchNorm,
@@ -248,6 +254,7 @@ pub fn batch_norm_backward<T: Float>(
     (mean, inverse_deviation): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
     gradients: &mut BatchNormGradients<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::batch_norm_backward";
     norm.check(NAME)?;
     let BatchNormGradients { input: dx, scale: dscale, bias: dbias } = gradients;

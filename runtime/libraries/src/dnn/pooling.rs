@@ -11,6 +11,7 @@ use super::options;
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
 use crate::error::LibraryError;
 use warpsmith_core::error::Result;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The result for a window's elements.
@@ -139,12 +140,14 @@ struct Descriptors {
 /// # Errors
 /// [`LibraryError::Shape`], [`LibraryError::Missing`],
 /// [`warpsmith_core::Error::DifferentDevices`]; whatever the library or the driver reports.
+#[track_caller]
 pub fn pooling<T: Float>(
     stream: &Stream,
     pooling: &Pooling,
     x: &Tensor<'_, T>,
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::pooling";
     let windows = pooling.windows(NAME, &x.shape)?;
     windows.check_output(NAME, &y.shape)?;
@@ -172,6 +175,7 @@ pub fn pooling<T: Float>(
 ///
 /// # Errors
 /// As [`pooling`].
+#[track_caller]
 pub fn pooling_backward<T: Float>(
     stream: &Stream,
     pooling: &Pooling,
@@ -180,6 +184,7 @@ pub fn pooling_backward<T: Float>(
     dy: &Tensor<'_, T>,
     dx: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::pooling_backward";
     let windows = pooling.windows(NAME, &x.shape)?;
     windows.check_output(NAME, &y.shape)?;

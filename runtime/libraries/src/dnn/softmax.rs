@@ -9,6 +9,7 @@ use super::functions;
 use super::host;
 use super::tensor::{Tensor, TensorMut};
 use warpsmith_core::error::Result;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// Which of the two functions.
@@ -52,12 +53,14 @@ impl Softmax {
 /// [`LibraryError::Shape`](crate::LibraryError::Shape) unless both have one shape,
 /// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_core::Error::DifferentDevices`]; whatever the library or
 /// the driver reports.
+#[track_caller]
 pub fn softmax<T: Float>(
     stream: &Stream,
     function: Softmax,
     x: &Tensor<'_, T>,
     y: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::softmax";
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
     let shape = x.shape;
@@ -83,6 +86,7 @@ pub fn softmax<T: Float>(
 ///
 /// # Errors
 /// As [`softmax`].
+#[track_caller]
 pub fn softmax_backward<T: Float>(
     stream: &Stream,
     function: Softmax,
@@ -90,6 +94,7 @@ pub fn softmax_backward<T: Float>(
     dy: &Tensor<'_, T>,
     dx: &mut TensorMut<'_, T>,
 ) -> Result<()> {
+    let _site = site();
     const NAME: &str = "dnn::softmax_backward";
     check_same(NAME, ("y", &y.shape), ("dy", &dy.shape))?;
     check_same(NAME, ("y", &y.shape), ("dx", &dx.shape))?;

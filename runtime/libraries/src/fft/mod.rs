@@ -69,6 +69,7 @@ use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// A device's state for transforms.
@@ -137,6 +138,7 @@ pub fn forward<'i, 'o, T: Real>(
     input: impl Into<DeviceSlice<'i, Complex<T>>>,
     output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
 ) -> Result<()> {
+    let _site = site();
     let call = Call { operation: "fft::forward", kind: Kind::Complex, direction: Direction::Forward };
     call.apart(stream, shape.into(), input.into(), output.into())
 }
@@ -152,6 +154,7 @@ pub fn inverse<'i, 'o, T: Real>(
     input: impl Into<DeviceSlice<'i, Complex<T>>>,
     output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
 ) -> Result<()> {
+    let _site = site();
     let call = Call { operation: "fft::inverse", kind: Kind::Complex, direction: Direction::Inverse };
     call.apart(stream, shape.into(), input.into(), output.into())
 }
@@ -166,6 +169,7 @@ pub fn forward_in_place<'d, T: Real>(
     shape: impl Into<Shape>,
     data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
 ) -> Result<()> {
+    let _site = site();
     let call =
         Call { operation: "fft::forward_in_place", kind: Kind::Complex, direction: Direction::Forward };
     call.in_place(stream, shape.into(), data.into())
@@ -181,6 +185,7 @@ pub fn inverse_in_place<'d, T: Real>(
     shape: impl Into<Shape>,
     data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
 ) -> Result<()> {
+    let _site = site();
     let call =
         Call { operation: "fft::inverse_in_place", kind: Kind::Complex, direction: Direction::Inverse };
     call.in_place(stream, shape.into(), data.into())
@@ -200,6 +205,7 @@ pub fn forward_real<'i, 'o, T: Real>(
     input: impl Into<DeviceSlice<'i, T>>,
     output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
 ) -> Result<()> {
+    let _site = site();
     let call = Call { operation: "fft::forward_real", kind: Kind::FromReal, direction: Direction::Forward };
     call.apart(stream, shape.into(), input.into(), output.into())
 }
@@ -221,6 +227,7 @@ pub fn inverse_real<'i, 'o, T: Real>(
     spectrum: impl Into<DeviceSliceMut<'i, Complex<T>>>,
     output: impl Into<DeviceSliceMut<'o, T>>,
 ) -> Result<()> {
+    let _site = site();
     let call = Call { operation: "fft::inverse_real", kind: Kind::ToReal, direction: Direction::Inverse };
     let (shape, spectrum, output) = (shape.into(), spectrum.into(), output.into());
     let used = [(spectrum.device(), "the spectrum"), (output.device(), "the output")];

@@ -40,6 +40,7 @@ use warpsmith_core::device::Device;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceSliceMut};
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// Addresses that every one of cuRAND's kernels takes are multiples of this.
@@ -114,6 +115,7 @@ impl Generator {
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
+        let _site = site();
         self.fill(stream, "rand::Generator::uniform", output.into(), Distribution::Uniform)
     }
 
@@ -129,6 +131,7 @@ impl Generator {
         mean: f64,
         deviation: f64,
     ) -> Result<()> {
+        let _site = site();
         let operation = "rand::Generator::normal";
         check_normal::<T>(operation, mean, deviation)?;
         self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
@@ -146,6 +149,7 @@ impl Generator {
         mean: f64,
         deviation: f64,
     ) -> Result<()> {
+        let _site = site();
         let operation = "rand::Generator::log_normal";
         check_normal::<T>(operation, mean, deviation)?;
         self.fill(stream, operation, output.into(), Distribution::LogNormal { mean, deviation })
@@ -162,6 +166,7 @@ impl Generator {
         output: impl Into<DeviceSliceMut<'o, u32>>,
         mean: f64,
     ) -> Result<()> {
+        let _site = site();
         let operation = "rand::Generator::poisson";
         if !(mean > 0.0 && mean.is_finite()) {
             let problem = format!("the mean is {mean}; it is positive and finite");

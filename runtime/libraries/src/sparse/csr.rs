@@ -6,6 +6,7 @@ use crate::error::{LibraryError, check_devices};
 use warpsmith_core::device::Device;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
 use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::stream::Stream;
 
@@ -30,6 +31,7 @@ impl<T: Value, I: Index> Csr<T, I> {
     /// # Errors
     /// [`LibraryError::Shape`] when lengths do not fit each other, offsets decrease or do not go from 0 to the number of
     /// elements, or a column is not within the matrix; as [`DeviceBuffer::from_host`].
+    #[track_caller]
     pub fn from_host(
         stream: &Stream,
         shape: [usize; 2],
@@ -37,6 +39,7 @@ impl<T: Value, I: Index> Csr<T, I> {
         columns: &[I],
         values: &[T],
     ) -> Result<Self> {
+        let _site = site();
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_indices(shape, offsets, columns)?;
         let offsets = DeviceBuffer::from_host(stream, offsets)?;
@@ -50,6 +53,7 @@ impl<T: Value, I: Index> Csr<T, I> {
     ///
     /// # Errors
     /// As [`Self::from_host`]; a fault of a kernel that was running.
+    #[track_caller]
     pub fn new<'o, 'c>(
         stream: &Stream,
         shape: [usize; 2],
@@ -57,6 +61,7 @@ impl<T: Value, I: Index> Csr<T, I> {
         columns: impl Into<DeviceSlice<'c, I>>,
         values: DeviceBuffer<T>,
     ) -> Result<Self> {
+        let _site = site();
         let (offsets, columns) = (offsets.into(), columns.into());
         check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
         check_devices(stream, OPERATION, [(values.device(), "the values")])?;

@@ -54,6 +54,7 @@ use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::Access;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 use warpsmith_core::transfer::{DeviceRows, DeviceRowsMut};
 
@@ -103,6 +104,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
     y: impl Into<DeviceSliceMut<'y, T>>,
     product: Product,
 ) -> Result<()> {
+    let _site = site();
     const OPERATION: &str = "sparse::spmv";
     let (x, mut y) = (x.into(), y.into());
     check_devices(stream, OPERATION, [(x.device(), "the vector"), (y.device(), "the output")])?;
@@ -149,6 +151,7 @@ pub fn spmm<T: Value, I: Index>(
     mut c: DeviceRowsMut<'_, T>,
     product: Product,
 ) -> Result<()> {
+    let _site = site();
     const OPERATION: &str = "sparse::spmm";
     check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
     let [rows, inner] = matrix.shape_of(product);

@@ -29,6 +29,7 @@ use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
 use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
 
 /// The function applied to every element of an output, last.
@@ -165,6 +166,7 @@ const OPERATION: &str = "matmul";
 /// As [`gemm`](super::gemm); [`LibraryError::Shape`] for a bias or a scale of another length;
 /// [`LibraryError::WorkspaceTooSmall`] when no algorithm gets by with the limit; [`LibraryError::Unsupported`] when there
 /// is none at all.
+#[track_caller]
 pub fn matmul<A, B, C>(
     stream: &Stream,
     options: &Matmul<'_, Scale<A>, C>,
@@ -177,6 +179,7 @@ where
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
+    let _site = site();
     let device = stream.device();
     let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
     check_extras(stream, options, &problem)?;
