@@ -170,7 +170,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
         what: format!("argument {argument}"),
         found: found.id(),
         expected: expected.id(),
-        beside: "the kernel",
+        beside: "the stream",
         remedy: "copy it there first",
     }
 }

@@ -108,7 +108,7 @@ impl<'a> RawArguments<'a> {
                     what: format!("buffer {} of the arguments", index + 1),
                     found: used.device().id(),
                     expected: device.id(),
-                    beside: "the kernel",
+                    beside: "the stream",
                     remedy: "copy it there first",
                 });
             }

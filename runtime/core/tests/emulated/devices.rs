@@ -86,7 +86,7 @@ fn things_of_another_device_name_the_remedy() {
     );
     check(
         kernel.launch(&stream, launch, (1.0, &theirs, &mut y)),
-        "launching kernel `axpy__f32`: argument 2 is on cpu:1, the kernel is on cpu:0; copy it there first",
+        "launching kernel `axpy__f32`: argument 2 is on cpu:1, the stream is on cpu:0; copy it there first",
     );
     check(
         graph.add_kernel(&their_kernel, launch, (1.0, &x, &mut y), &[]).map(drop),
