@@ -3,19 +3,22 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::KernelReport;
 use crate::arch::Arch;
 use crate::codegen::{self, Job, Module, Options};
-use crate::compile::{self, Request};
+use crate::compile::{self, Compiled, Request};
 use crate::device_runtime;
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
+use crate::image::{self, Packages};
 use crate::link;
-use crate::packages;
+use crate::manifest::Manifest;
+use crate::packages::{self, Package};
 use crate::parts;
 use crate::ready_made;
+use crate::sources::{self, Sources};
 use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
-use crate::{KernelReport, image};
 
 /// Environment variables that change what is built; a change of one runs the build script again.
 const WATCHED_VARIABLES: [&str; 9] = [
@@ -257,26 +260,26 @@ impl PtxBuilder {
             return Err(Error::ImageRequired { reason: reason.to_owned() });
         }
         let warning = format!("{name} has no GPU image (the emulated device works): {reason}");
-        let mut built = self.without_image(folders, name, reason, vec![warning])?;
+        let package = Package { name: name.clone(), version: String::new() };
+        let packages = Packages { package: &package, dependencies: &[], sources: &[] };
+        let mut built = without_image(folders, &packages, reason, vec![warning])?;
         built.watched = vec![folders.manifest_dir.join("Cargo.toml")];
         Ok(Some(built))
     }
 
     fn build_for(&self, folders: &Folders, targets: &Targets) -> Result<BuiltImage, Error> {
-        let crate_dir = folders.manifest_dir.join(&self.path);
-        let package = compile::package_name(&crate_dir)?;
+        let manifest = Manifest::of(&folders.manifest_dir.join(&self.path))?;
+        let package = manifest.to_package().name;
+        let sources = sources::of(&manifest, &folders.target_dir)?;
+        let kernels = KernelCrate { manifest, sources };
         if is_set("DOCS_RS") {
-            return self.without_image(
-                folders,
-                &package,
-                "documentation builds have no GPU image",
-                Vec::new(),
-            );
+            let reason = "documentation builds have no GPU image";
+            return kernels.without_image(folders, reason, Vec::new());
         }
         if is_set("WARPSMITH_SKIP_GPU_IMAGE") {
             let reason =
                 "the image was skipped because WARPSMITH_SKIP_GPU_IMAGE is set; unset it and build again";
-            return self.without_image(folders, &package, reason, Vec::new());
+            return kernels.without_image(folders, reason, Vec::new());
         }
         let setup = toolchain::setup_command(&folders.manifest_dir);
         let search = toolchain::find_device_toolchain();
@@ -287,20 +290,19 @@ impl PtxBuilder {
                     reason: format!("{reason}\nlooked at:\n{}", search.explain()),
                 });
             }
-            return self.without_image(folders, &package, &reason, vec![without(&package, &reason)]);
+            return kernels.without_image(folders, &reason, vec![without(&package, &reason)]);
         };
         let archs = match targets {
             Targets::Archs(archs) => archs,
-            Targets::Check(reason) => return self.only_check(folders, &crate_dir, tools, reason),
+            Targets::Check(reason) => return self.only_check(folders, &kernels, tools, reason),
         };
         let cuda = toolchain::find_cuda_tools();
-        match self.with_tools(folders, &crate_dir, tools, &cuda, archs) {
+        match self.with_tools(folders, &kernels, tools, &cuda, archs) {
             Err(error @ (Error::NoLibdevice { .. } | Error::NoDeviceRuntime { .. })) if !is_set(REQUIRE) => {
                 let text = error.to_string();
                 let reason = format!("{}; install it with: {setup}", text.lines().next().unwrap_or_default());
-                let mut built =
-                    self.without_image(folders, &package, &reason, vec![without(&package, &reason)])?;
-                let sources = ["Cargo.toml", "src"].map(|name| crate_dir.join(name));
+                let mut built = kernels.without_image(folders, &reason, vec![without(&package, &reason)])?;
+                let sources = ["Cargo.toml", "src"].map(|name| kernels.manifest.folder().join(name));
                 built.watched.extend(sources.into_iter().filter(|path| path.exists()));
                 Ok(built)
             }
@@ -313,46 +315,50 @@ impl PtxBuilder {
     fn only_check(
         &self,
         folders: &Folders,
-        crate_dir: &Path,
+        kernels: &KernelCrate,
         tools: &DeviceToolchain,
         reason: &str,
     ) -> Result<BuiltImage, Error> {
-        let package = compile::package_name(crate_dir)?;
         if is_of_a_dependency(&folders.manifest_dir) {
-            return self.without_image(folders, &package, reason, Vec::new());
+            return kernels.without_image(folders, reason, Vec::new());
         }
-        let gpu_target = folders.target_dir.join("gpu");
-        let _lock = compile::lock(&gpu_target)?;
-        let compiled = compile::compile(tools, &self.request(crate_dir, &gpu_target))?;
-        let mut built = self.without_image(folders, &package, reason, Vec::new())?;
+        let _lock = compile::lock(&kernels.sources.gpu_target)?;
+        let compiled = self.compile(folders, kernels, tools)?;
+        let mut built = kernels.without_image(folders, reason, Vec::new())?;
         built.watched = compiled.sources;
         Ok(built)
     }
 
-    fn request<'a>(&'a self, crate_dir: &'a Path, gpu_target: &'a Path) -> Request<'a> {
-        Request {
-            crate_dir,
-            target_dir: gpu_target,
+    fn compile(
+        &self,
+        folders: &Folders,
+        kernels: &KernelCrate,
+        tools: &DeviceToolchain,
+    ) -> Result<Compiled, Error> {
+        let request = Request {
+            manifest: &kernels.manifest,
+            target_dir: &kernels.sources.gpu_target,
+            lock_dir: &folders.out_dir.join("lock"),
             features: &self.features,
             default_features: self.default_features,
             cfgs: &self.cfgs,
             alloc: self.alloc,
             jump_threading: self.jump_threading,
-        }
+        };
+        compile::compile(tools, &request)
     }
 
     fn with_tools(
         &self,
         folders: &Folders,
-        crate_dir: &Path,
+        kernel_crate: &KernelCrate,
         tools: &DeviceToolchain,
         cuda: &CudaTools,
         archs: &[Arch],
     ) -> Result<BuiltImage, Error> {
-        let gpu_target = folders.target_dir.join("gpu");
         // Another build may replace the libraries as soon as cargo's own lock is gone.
-        let lock = compile::lock(&gpu_target)?;
-        let compiled = compile::compile(tools, &self.request(crate_dir, &gpu_target))?;
+        let lock = compile::lock(&kernel_crate.sources.gpu_target)?;
+        let compiled = self.compile(folders, kernel_crate, tools)?;
         let package = compiled.package;
         let name = package.replace('-', "_");
         let work = folders.out_dir.join(format!("{name}_ir"));
@@ -360,6 +366,7 @@ impl PtxBuilder {
 
         let mut fingerprint = Fingerprint::new();
         fingerprint.value(&format!("{self:?} {archs:?} {keep}"));
+        fingerprint.value(&kernel_crate.sources);
         // The program that runs: it changes with the builder itself.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
@@ -430,8 +437,10 @@ impl PtxBuilder {
             ptxas: &ptxas,
             device_runtime: library.as_deref(),
         };
-        let of_crate = &packages::of(crate_dir, &package)[0];
-        let (text, packed) = image::with_code(of_crate, &compilers, &code, &folders.out_dir)?;
+        let of_crate = kernel_crate.manifest.to_package();
+        let packages =
+            Packages { package: &of_crate, dependencies: &[], sources: &kernel_crate.sources.packages };
+        let (text, packed) = image::with_code(&packages, &compilers, &code, &folders.out_dir)?;
         link::write(&file, &text)?;
         let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
         if cuda.ptxas.is_none() {
@@ -456,30 +465,46 @@ impl PtxBuilder {
         record.save(&record_file)?;
         Ok(BuiltImage { file, modules: outputs, kernels, reason: None, reused: false, warnings, watched })
     }
+}
 
-    /// An image without modules, that says why.
+/// The kernel crate.
+struct KernelCrate {
+    manifest: Manifest,
+    sources: Sources,
+}
+
+impl KernelCrate {
     fn without_image(
         &self,
         folders: &Folders,
-        package: &str,
         reason: &str,
         warnings: Vec<String>,
     ) -> Result<BuiltImage, Error> {
-        let file = folders.out_dir.join(format!("{}_image.rs", package.replace('-', "_")));
-        let host = toolchain::host_compiler().unwrap_or_default();
-        let compilers = image::Compilers { device: "", host: &host };
-        let packages = packages::of(&folders.manifest_dir.join(&self.path), package);
-        link::write(&file, &image::without_code(&packages, &compilers, reason))?;
-        Ok(BuiltImage {
-            file,
-            modules: Vec::new(),
-            kernels: Vec::new(),
-            reason: Some(reason.to_owned()),
-            reused: false,
-            warnings,
-            watched: toolchain::installation_signs(),
-        })
+        let all = packages::of(&self.manifest);
+        let packages =
+            Packages { package: &all[0], dependencies: &all[1..], sources: &self.sources.packages };
+        without_image(folders, &packages, reason, warnings)
     }
+}
+
+/// An image without modules, that says why.
+fn without_image(
+    folders: &Folders,
+    packages: &Packages<'_>,
+    reason: &str,
+    warnings: Vec<String>,
+) -> Result<BuiltImage, Error> {
+    let file = folders.out_dir.join(format!("{}_image.rs", packages.package.name.replace('-', "_")));
+    let host = toolchain::host_compiler().unwrap_or_default();
+    let compilers = image::Compilers { device: "", host: &host };
+    link::write(&file, &image::without_code(packages, &compilers, reason))?;
+    Ok(BuiltImage {
+        file,
+        reason: Some(reason.to_owned()),
+        warnings,
+        watched: toolchain::installation_signs(),
+        ..BuiltImage::default()
+    })
 }
 
 /// The tools that the image depends on, and where a missing one would show up.

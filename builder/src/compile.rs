@@ -4,17 +4,20 @@
 //! compilers (flags, wrappers, target folders, toolchain choices) does not reach it. Flags go to every crate
 //! of the graph, `core` included; the profile is fixed here, whatever the manifest says of it or of single packages.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::env;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
 
 use crate::error::Error;
-use crate::packages;
+use crate::features;
+use crate::manifest::Manifest;
 use crate::toolchain::DeviceToolchain;
+use crate::tools;
 
 /// The target that the inner cargo builds for.
 const TARGET: &str = "nvptx64-nvidia-cuda";
@@ -37,10 +40,12 @@ const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"
 /// The crate to compile, and the settings.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The kernel crate's folder.
-    pub crate_dir: &'a Path,
+    /// The kernel crate.
+    pub manifest: &'a Manifest,
     /// The folder for the inner cargo's output; shared between builds, so that `core` is compiled once.
     pub target_dir: &'a Path,
+    /// The folder for the lock file, where the sources cannot be written.
+    pub lock_dir: &'a Path,
     /// Cargo features of the kernel crate.
     pub features: &'a [String],
     /// Whether its default features are on.
@@ -75,20 +80,6 @@ struct Message {
     filenames: Vec<PathBuf>,
 }
 
-/// The name of the package in `crate_dir`.
-///
-/// Read from the manifest directly: it is needed where there is no toolchain, too.
-pub fn package_name(crate_dir: &Path) -> Result<String, Error> {
-    let manifest = manifest_of(crate_dir)?;
-    let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
-    packages::value_in(&text, "[package]", "name").ok_or(Error::NoSuchCrate { path: crate_dir.to_path_buf() })
-}
-
-fn manifest_of(crate_dir: &Path) -> Result<PathBuf, Error> {
-    let manifest = crate_dir.join("Cargo.toml");
-    if manifest.is_file() { Ok(manifest) } else { Err(Error::NoSuchCrate { path: crate_dir.to_path_buf() }) }
-}
-
 /// Keeps other builds out of `target_dir` while the returned file is open. Cargo's own lock ends with cargo, before
 /// the libraries have been read.
 pub fn lock(target_dir: &Path) -> Result<File, Error> {
@@ -101,8 +92,8 @@ pub fn lock(target_dir: &Path) -> Result<File, Error> {
 
 /// Compiles `request`.
 pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Compiled, Error> {
-    let manifest = manifest_of(request.crate_dir)?;
-    let package = package_name(request.crate_dir)?;
+    let manifest = request.manifest.path();
+    let package = request.manifest.to_package().name;
     let mut command = cargo(toolchain);
     command
         .args(["rustc", "--quiet", "--color=never", "--lib", "--crate-type=lib", "--release"])
@@ -112,6 +103,10 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
         .arg(&manifest)
         .arg("--target-dir")
         .arg(request.target_dir);
+    let root = request.manifest.workspace_root();
+    if let Some(lock) = lock_file(&root, request.lock_dir)? {
+        command.arg("-Zlockfile-path").env("CARGO_RESOLVER_LOCKFILE_PATH", lock);
+    }
     if !request.default_features {
         command.arg("--no-default-features");
     }
@@ -120,13 +115,13 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     }
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
-        .args(features(&library(request.crate_dir, &package)?))
+        .args(features(&library(request.manifest, &package)?, || cfgs(toolchain, request))?)
         // A `cfg` may be one that rustc sets for other targets, such as target_feature.
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
     // Looked for before the build: one that the build itself writes would look changed to the next.
-    let workspace = workspace_files(&manifest);
+    let workspace = workspace_files(&root);
     let output = command.output().map_err(Error::io("cannot run", &toolchain.cargo))?;
     if !output.status.success() {
         let diagnostics = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -138,11 +133,8 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
 }
 
 /// The source of the crate's library.
-fn library(crate_dir: &Path, package: &str) -> Result<String, Error> {
-    let manifest = manifest_of(crate_dir)?;
-    let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
-    let path = packages::value_in(&text, "[lib]", "path").unwrap_or_else(|| "src/lib.rs".to_owned());
-    let path = crate_dir.join(path);
+fn library(manifest: &Manifest, package: &str) -> Result<String, Error> {
+    let path = manifest.library();
     match std::fs::read_to_string(&path) {
         Ok(source) => Ok(source),
         Err(_) if !path.exists() => Err(Error::NoLibrary { package: package.to_owned(), path }),
@@ -151,34 +143,56 @@ fn library(crate_dir: &Path, package: &str) -> Result<String, Error> {
 }
 
 /// The option that turns on the features that the library needs and has not turned on itself: twice is an error.
-fn features(source: &str) -> Option<String> {
-    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let own = own_features(&code);
-    let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
-    (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
+fn features(
+    source: &str,
+    cfgs: impl FnOnce() -> Result<BTreeSet<features::Cfg>, Error>,
+) -> Result<Option<String>, Error> {
+    let cfgs = if source.contains("cfg_attr") { cfgs()? } else { BTreeSet::new() };
+    let own = features::of_source(source, &cfgs);
+    let is_missing = |feature: &&str| !own.iter().any(|own| own == feature);
+    let missing: Vec<&str> = FEATURES.into_iter().filter(is_missing).collect();
+    Ok((!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(","))))
 }
 
-/// The features in the `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a source.
-fn own_features(source: &str) -> Vec<&str> {
-    let mut own = Vec::new();
-    for attribute in source.split("#![").skip(1) {
-        let mut depth = 1;
-        let end = attribute.find(|c: char| {
-            depth += i32::from(c == '[') - i32::from(c == ']');
-            depth == 0
-        });
-        let attribute = &attribute[..end.unwrap_or(attribute.len())];
-        for list in attribute.split("feature(").skip(1) {
-            own.extend(list.split(')').next().unwrap_or_default().split(',').map(str::trim));
+/// The conditions that hold in the kernel crate.
+fn cfgs(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<BTreeSet<features::Cfg>, Error> {
+    let mut command = Command::new(&toolchain.rustc);
+    command.args(["--print=cfg", "--target", TARGET, "-Ctarget-cpu=sm_80", "-Cpanic=abort"]);
+    let of_target = tools::run(command.env("RUSTC_BOOTSTRAP", "1"), TARGET)?.stdout;
+    let read = |cfg: &str| match cfg.split_once('=') {
+        Some((name, value)) => (name.trim().to_owned(), Some(value.trim().trim_matches('"').to_owned())),
+        None => (cfg.trim().to_owned(), None),
+    };
+    let own = request.cfgs.iter().map(|cfg| read(cfg));
+    let features = request.manifest.features(request.features, request.default_features);
+    let features = features.into_iter().map(|feature| ("feature".to_owned(), Some(feature)));
+    Ok(of_target.lines().map(read).chain(own).chain(features).collect())
+}
+
+/// A lock file in `lock_dir`, a copy of the workspace's, where cargo cannot write the one in `root`; none where it can.
+fn lock_file(root: &Path, lock_dir: &Path) -> Result<Option<PathBuf>, Error> {
+    let (own, lock) = (root.join("Cargo.lock"), lock_dir.join("Cargo.lock"));
+    let can_write = match File::options().append(true).open(&own) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let probe = root.join(format!(".warpsmith-{}", std::process::id()));
+            File::create_new(&probe).and_then(|_| std::fs::remove_file(&probe)).is_ok()
         }
+        opened => opened.is_ok(),
+    };
+    if can_write {
+        return Ok(None);
     }
-    own
+    std::fs::create_dir_all(lock_dir).map_err(Error::io("cannot create", lock_dir))?;
+    if let Ok(text) = std::fs::read(&own) {
+        std::fs::write(&lock, text).map_err(Error::io("cannot write", &lock))?;
+    }
+    Ok(Some(lock))
 }
 
-/// The lock file of the workspace that `manifest` belongs to, and the manifest beside it.
-fn workspace_files(manifest: &Path) -> Vec<PathBuf> {
-    let root = manifest.ancestors().skip(1).find(|folder| folder.join("Cargo.lock").is_file());
-    root.map_or_else(Vec::new, |folder| vec![folder.join("Cargo.lock"), folder.join("Cargo.toml")])
+/// The manifest and the lock file of the workspace in `root`.
+fn workspace_files(root: &Path) -> Vec<PathBuf> {
+    let files = ["Cargo.toml", "Cargo.lock"].map(|file| root.join(file));
+    files.into_iter().filter(|file| file.is_file()).collect()
 }
 
 /// Flags for every crate of the graph.
@@ -205,6 +219,8 @@ fn cargo(toolchain: &DeviceToolchain) -> Command {
     command
         .env("RUSTC", &toolchain.rustc)
         .env("RUSTC_BOOTSTRAP", "1")
+        // Paths in dependency files start from here, whatever a configuration file says.
+        .env("CARGO_BUILD_DEP_INFO_BASEDIR", "/")
         // Empty: also none that a configuration file names.
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "");
@@ -296,7 +312,8 @@ fn push_once(list: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-/// The files after the colon of a make-style dependency file; a space in a path is written `\ `.
+/// The files after the colon of a make-style dependency file; a space in a path is written `\ `. Paths are relative to
+/// the root folder, as [`cargo`] asks for.
 fn dep_info_files(text: &str) -> Vec<PathBuf> {
     let Some((_, files)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Vec::new();
@@ -305,7 +322,7 @@ fn dep_info_files(text: &str) -> Vec<PathBuf> {
     spaced
         .split(' ')
         .filter(|file| !file.is_empty())
-        .map(|file| PathBuf::from(file.replace('\0', " ")))
+        .map(|file| Path::new("/").join(file.replace('\0', " ")))
         .collect()
 }
 
@@ -315,14 +332,14 @@ mod tests {
 
     #[test]
     fn features_are_turned_on_once() {
-        let source = "//! Text.\n#![no_std]\n#![feature(abi_ptx, foo)]\n\
-                      #![cfg_attr(target_arch = \"nvptx64\", feature(\n    stdarch_nvptx\n))]\nfn f() -> [u8; 1] { [0] }";
-        assert_eq!(own_features(source), ["abi_ptx", "foo", "stdarch_nvptx"]);
-        assert_eq!(features(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
+        let of = |source: &str| features(source, || Ok(BTreeSet::from([("own".to_owned(), None)]))).unwrap();
         let all = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
-        assert_eq!(features("#![no_std]\n// feature(abi_ptx)").as_deref(), Some(all));
-        assert_eq!(features("//! `#![feature(abi_ptx)]` is not needed.\n#![no_std]").as_deref(), Some(all));
-        assert_eq!(features("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
+        let source =
+            "//! Text.\n#![no_std]\n#![feature(abi_ptx, foo)]\n#![cfg_attr(own, feature(stdarch_nvptx))]\n";
+        assert_eq!(of(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
+        assert_eq!(of("/* #![feature(abi_ptx)] */\n#![no_std]").as_deref(), Some(all));
+        assert_eq!(of("#![cfg_attr(other, feature(abi_ptx))]").as_deref(), Some(all));
+        assert_eq!(of("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
     }
 
     #[test]
@@ -330,16 +347,31 @@ mod tests {
         let folder = env::temp_dir().join(format!("warpsmith-no-library-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("Cargo.toml"), "[package]\nname = \"program\"\n").unwrap();
-        let error = library(&folder, "program").unwrap_err().to_string();
+        let error = library(&Manifest::of(&folder).unwrap(), "program").unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(error.contains("`program`") && error.contains("src/lib.rs"), "{error}");
     }
 
     #[test]
+    fn a_lock_file_that_cannot_be_written_is_copied() {
+        let folder = env::temp_dir().join(format!("warpsmith-locks-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // Without a lock file, and with one: nothing is left behind.
+        assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);
+        std::fs::write(folder.join("Cargo.lock"), "version = 4").unwrap();
+        assert_eq!(lock_file(&folder, &folder.join("lock")).unwrap(), None);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        // Nobody creates files there.
+        let lock = folder.join("lock/Cargo.lock");
+        assert_eq!(lock_file(Path::new("/proc"), &folder.join("lock")).unwrap(), Some(lock));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn dependency_files() {
         assert_eq!(
-            dep_info_files("/t/libk.rlib: /a/lib.rs /a/with\\ space.rs\n\n/a/lib.rs:\n"),
-            [PathBuf::from("/a/lib.rs"), PathBuf::from("/a/with space.rs")]
+            dep_info_files("/t:\\ s/libk.rlib: /a/lib.rs /a/with\\ \\ space.rs b:\\ c/d.rs\n\n/a/lib.rs:\n"),
+            [PathBuf::from("/a/lib.rs"), PathBuf::from("/a/with  space.rs"), PathBuf::from("/b: c/d.rs")]
         );
         assert!(dep_info_files("").is_empty());
     }

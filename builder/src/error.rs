@@ -22,6 +22,15 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A manifest is not a package's.
+    #[error("{} is not the manifest of a package: {message}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+
     /// The package given to the builder has no library.
     #[error(
         "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \

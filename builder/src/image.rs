@@ -5,6 +5,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use gpu_spec::image::hash;
+
 use crate::arch::Arch;
 use crate::codegen::{self, Module};
 use crate::error::Error;
@@ -25,6 +27,16 @@ pub struct Compilers<'a> {
     pub host: &'a str,
 }
 
+/// The packages of an image.
+pub struct Packages<'a> {
+    /// Of the kernels.
+    pub package: &'a Package,
+    /// What it depends on, where there is no code.
+    pub dependencies: &'a [Package],
+    /// Where they are.
+    pub sources: &'a [(Package, Vec<u64>)],
+}
+
 /// The code of an image.
 pub struct Code<'a> {
     /// Its parts.
@@ -42,34 +54,42 @@ pub struct Code<'a> {
 }
 
 /// The text of an image without code, and why there is none.
-pub fn without_code(packages: &[Package], compilers: &Compilers<'_>, reason: &str) -> String {
-    let of_package =
-        |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
-    let (first, others) = packages.split_first().map_or((String::new(), String::new()), |(first, others)| {
-        (of_package(first), others.iter().map(of_package).collect::<Vec<_>>().join(", "))
-    });
+pub fn without_code(packages: &Packages<'_>, compilers: &Compilers<'_>, reason: &str) -> String {
     format!(
-        "ImageSpec {{\n    package: {first},\n    dependencies: &[{others}],\n    missing: Some({reason:?}),\n    \
-         compilers: {},\n    parts: &[],\n    kernels: &[],\n    device_runtime: None,\n}}\n",
+        "{}    missing: Some({reason:?}),\n    compilers: {},\n    parts: &[],\n    kernels: &[],\n    \
+         device_runtime: None,\n}}\n",
+        head(packages),
         of_compilers(compilers)
+    )
+}
+
+/// The lines about packages. That of the sources is one line: [`ready_made`](crate::ready_made) leaves it out.
+fn head(packages: &Packages<'_>) -> String {
+    let of =
+        |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
+    let dependencies: Vec<String> = packages.dependencies.iter().map(of).collect();
+    let known = packages.sources.iter().filter(|(package, _)| !package.version.is_empty());
+    let sources: Vec<String> = known
+        .map(|(package, folders)| format!("Source {{ package: {}, folders: &{folders:?} }}", of(package)))
+        .collect();
+    format!(
+        "ImageSpec {{\n    package: {},\n    dependencies: &[{}],\n    sources: &[{}],\n",
+        of(packages.package),
+        dependencies.join(", "),
+        sources.join(", ")
     )
 }
 
 /// Compresses the code into files in `out`, and returns the text of the image and these files.
 pub fn with_code(
-    package: &Package,
+    packages: &Packages<'_>,
     compilers: &Compilers<'_>,
     code: &Code<'_>,
     out: &Path,
 ) -> Result<(String, Vec<PathBuf>), Error> {
     let mut files = Vec::new();
-    let mut text = format!(
-        "ImageSpec {{\n    package: Package {{ name: {:?}, version: {:?} }},\n    dependencies: &[],\n    \
-         missing: None,\n    compilers: {},\n    parts: &[\n",
-        package.name,
-        package.version,
-        of_compilers(compilers)
-    );
+    let mut text = head(packages);
+    let _ = write!(text, "    missing: None,\n    compilers: {},\n    parts: &[\n", of_compilers(compilers));
     let forms: Vec<(usize, Form<'_>)> = code
         .modules
         .iter()
@@ -221,13 +241,6 @@ fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error>
     Ok((format!("Packed::Deflate {{ stream: include_bytes!({name:?}), len: {len} }}"), file))
 }
 
-/// FNV-1a, which is the same in every build.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,14 +248,17 @@ mod tests {
     #[test]
     fn an_image_without_code_says_why() {
         let package = |name: &str| Package { name: name.to_owned(), version: "0.1.0".to_owned() };
-        let text = without_code(
-            &[package("my-kernels"), package("helpers")],
-            &Compilers { device: "", host: "rustc 1.95.0, LLVM 21.1.0" },
-            "no \"toolchain\"",
-        );
+        let packages = Packages {
+            package: &package("my-kernels"),
+            dependencies: &[package("helpers")],
+            sources: &[(package("my-kernels"), vec![1, 2])],
+        };
+        let compilers = Compilers { device: "", host: "rustc 1.95.0, LLVM 21.1.0" };
+        let text = without_code(&packages, &compilers, "no \"toolchain\"");
         for part in [
             "package: Package { name: \"my-kernels\", version: \"0.1.0\" },",
             "dependencies: &[Package { name: \"helpers\", version: \"0.1.0\" }],",
+            "sources: &[Source { package: Package { name: \"my-kernels\", version: \"0.1.0\" }, folders: &[1, 2] }],",
             "missing: Some(\"no \\\"toolchain\\\"\"),",
             "host: \"rustc 1.95.0, LLVM 21.1.0\"",
         ] {

@@ -18,6 +18,8 @@
 //! | --- | --- |
 //! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
 //! | `targets` | which architectures this build is for |
+//! | `manifest`, `packages`, `features` | reads manifests, lock files and the attributes of a crate |
+//! | `sources` | which folder the kernels of a package come from |
 //! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
 //! | `device_runtime` | which kernels need NVIDIA's device runtime |
@@ -40,6 +42,7 @@ mod compile;
 mod device_runtime;
 mod error;
 mod externs;
+mod features;
 mod fingerprint;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -48,6 +51,7 @@ mod image;
 mod line_table;
 mod link;
 mod local_atomics;
+mod manifest;
 mod narrow;
 mod no_code;
 mod packages;
@@ -59,6 +63,7 @@ mod ready_made;
 mod report;
 mod rewrite;
 pub mod setup;
+mod sources;
 mod targets;
 pub mod toolchain;
 mod tools;

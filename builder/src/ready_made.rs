@@ -1,7 +1,7 @@
 //! Images that a package carries ready-made, because the sources of its kernels are another package.
 //!
 //! Guarantee: a ready-made image is the one that the builder made of the kernel crate, for all its architectures, with
-//! the compiler of the program left open.
+//! the compiler of the program left open, and without the place where the kernels were.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,11 @@ pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
     let open = match text.split_once("host: \"").map(|(before, rest)| (before, rest.split_once('"'))) {
         Some((before, Some((_, after)))) => format!("{before}host: {HOST:?}{after}"),
         _ => text.clone(),
+    };
+    let is_place = |line: &&str| line.starts_with("    sources: &[");
+    let open = match open.lines().find(is_place) {
+        Some(place) => open.replacen(place, "    sources: &[],", 1),
+        None => open,
     };
     let source = file.parent().unwrap_or(file);
     for code in code_files(&text) {
@@ -75,10 +80,11 @@ mod tests {
         let (made, ready, out) = (base.join("made"), base.join("ready"), base.join("out"));
         [&made, &out].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
         std::fs::write(made.join("k.sm_80.ptx.deflate"), b"code").unwrap();
-        let text = "compilers: Compilers { device: \"d\", host: \"builder's\" }, stream: include_bytes!(\"k.sm_80.ptx.deflate\")";
+        let text = "\n    sources: &[Source {}],\ncompilers: Compilers { device: \"d\", host: \"builder's\" }, stream: include_bytes!(\"k.sm_80.ptx.deflate\")";
         std::fs::write(made.join("k_image.rs"), text).unwrap();
         export(&made.join("k_image.rs"), &ready).unwrap();
-        assert!(!std::fs::read_to_string(ready.join("k_image.rs")).unwrap().contains("builder's"));
+        let exported = std::fs::read_to_string(ready.join("k_image.rs")).unwrap();
+        assert!(!exported.contains("builder's") && exported.contains("\n    sources: &[],\n"), "{exported}");
 
         let file = import(&ready, "k", &out).unwrap().unwrap();
         let imported = std::fs::read_to_string(file).unwrap();

@@ -46,6 +46,9 @@ pub struct ImageSpec {
     /// Packages whose kernels may be in the image besides. Read only where there is no code: with code, the kernel
     /// records have the packages.
     pub dependencies: &'static [Package],
+    /// Where its packages were, as far as it is known: a kernel of one of them that was compiled elsewhere is another
+    /// package's.
+    pub sources: &'static [Source],
     /// Why there is no code; `None` when there is.
     pub missing: Option<&'static str>,
     /// Its toolchain.
@@ -65,6 +68,15 @@ pub struct Package {
     pub name: &'static str,
     /// The version.
     pub version: &'static str,
+}
+
+/// Where a package was when it was compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The package.
+    pub package: Package,
+    /// The [`hash`] of the path of its folder, without links; several if it was moved.
+    pub folders: &'static [u64],
 }
 
 /// The toolchains of an image and of the program that holds it, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
@@ -217,6 +229,7 @@ impl ImageSpec {
         Self {
             package,
             dependencies: &[],
+            sources: &[],
             missing: Some(reason),
             compilers: Compilers { device: "", host: "" },
             parts: &[],
@@ -249,4 +262,14 @@ mod tests {
         assert!(symbol_of("x\u{1f980}").eq("x$1f980$".chars()));
         assert!(qualified("scale", "kernels::übung::b").eq("scale$kernels$$fc$bung$b".chars()));
     }
+}
+
+/// FNV-1a, which is the same in every build.
+pub const fn hash(bytes: &[u8]) -> u64 {
+    let (mut hash, mut next) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while next < bytes.len() {
+        hash = (hash ^ bytes[next] as u64).wrapping_mul(0x100_0000_01b3);
+        next += 1;
+    }
+    hash
 }

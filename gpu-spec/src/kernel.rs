@@ -32,6 +32,8 @@ pub struct KernelInfo {
     pub version: &'static str,
     /// The path of the Rust module that defines it, the crate first; empty for one written by hand.
     pub module: &'static str,
+    /// The hash of the path of that package's folder, as [`Source`](crate::image::Source) has it; 0 where it is not known.
+    pub folder: u64,
     /// The type arguments of this instance, in declaration order; empty for a kernel without any.
     pub types: &'static [TypeArgument],
     /// The const arguments of this instance, in declaration order.
@@ -115,6 +117,7 @@ impl KernelInfo {
             package,
             version,
             module: "",
+            folder: 0,
             types: &[],
             consts: &[],
             params,

@@ -7,6 +7,7 @@ mod builds;
 mod common;
 mod device_runtime;
 mod hostile_environment;
+mod manifests;
 mod no_toolchain;
 mod panic_calls;
 mod profiles;

@@ -358,6 +358,12 @@ fn origin(symbol: &str) -> TokenStream {
     }
 }
 
+/// The hash of the folder of the package that is compiled, without links; 0 without cargo.
+fn folder() -> u64 {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").and_then(|folder| std::fs::canonicalize(folder).ok());
+    folder.map_or(0, |folder| gpu_spec::image::hash(folder.as_os_str().as_encoded_bytes()))
+}
+
 /// That a panic which is left is an error, for the builder: see `gpu_spec::image::NO_PANIC_PREFIX`.
 fn no_panic(symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::image::NO_PANIC_PREFIX);
@@ -448,7 +454,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let limits = limits::constant(kernel, instance);
     let static_shared = static_shared(kernel, instance);
     let [bytes, bytes_function] = traffic::bytes(kernel, instance);
-    let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let (min_arch, is_safe, folder) = (kernel.options.arch, kernel.is_safe, folder());
     let is_arch_specific = kernel.options.is_arch_specific;
     let stack = match kernel.options.stack {
         None => quote!(::core::option::Option::None),
@@ -467,6 +473,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 package: ::core::env!("CARGO_PKG_NAME"),
                 version: ::core::env!("CARGO_PKG_VERSION"),
                 module: ::core::module_path!(),
+                folder: #folder,
                 types: &[#(#types),*],
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],

@@ -65,6 +65,7 @@ pub static IMAGE: GpuImage = unsafe {
     GpuImage::new(ImageSpec {
         package: PACKAGE,
         dependencies: &[],
+        sources: &[],
         missing: None,
         compilers: Compilers { device: "", host: "" },
         parts: &[ImagePart { name: "bench-kernels", is_linked: false, forms: &[CODE] }],

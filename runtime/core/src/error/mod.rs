@@ -137,6 +137,19 @@ pub enum Error {
         holds: String,
     },
 
+    /// A kernel type of another package of the same name than the image's: cargo linked the program with it.
+    #[error(
+        "the program was linked with kernel `{kernel}` of another package named {package} than the one that its GPU image was \
+         built from: cargo takes packages of the same name for each other where two projects share a target folder; give \
+         the packages different names, or each project a target folder; until then, `cargo clean -p {package}` before a build helps"
+    )]
+    KernelOfAnotherPackage {
+        /// The instance's symbol.
+        kernel: String,
+        /// The name of both packages.
+        package: String,
+    },
+
     /// Code that does not unpack to what the builder packed.
     #[error("the GPU code in this program is damaged; build the program again")]
     DamagedImage,

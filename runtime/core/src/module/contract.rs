@@ -8,9 +8,17 @@ use crate::error::{Error, Result};
 
 /// The record of the kernel; `None` for an image without code, which has none.
 ///
-/// Errors with [`Error::KernelNotOfImage`] when the image does not hold exactly this kernel.
+/// Errors with [`Error::KernelNotOfImage`] when the image does not hold exactly this kernel, and with
+/// [`Error::KernelOfAnotherPackage`] when it holds that of another package of the same name.
 pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
     let package = Package { name: spec.package, version: spec.version };
+    let source = image.spec().sources.iter().find(|source| source.package == package);
+    if source.is_some_and(|source| spec.folder != 0 && !source.folders.contains(&spec.folder)) {
+        return Err(Error::KernelOfAnotherPackage {
+            kernel: spec.symbol.to_owned(),
+            package: package.name.to_owned(),
+        });
+    }
     let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
     let holds = match (image.missing(), image.spec().kernel_of(spec)) {
         (Some(_), _) => {
@@ -80,7 +88,9 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
 #[cfg(test)]
 mod tests {
     use gpu_spec::ParamSpec;
-    use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, Packed, StackUse};
+    use gpu_spec::image::{
+        CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, Packed, Source, StackUse,
+    };
 
     use super::*;
 
@@ -113,6 +123,7 @@ mod tests {
         GpuImage::new(ImageSpec {
             package: OURS,
             dependencies: &[],
+            sources: &[],
             missing: None,
             compilers: Compilers { device: "", host: "" },
             parts: &[ImagePart { name: "ours", is_linked: false, forms: &[FORM] }],
@@ -202,6 +213,36 @@ mod tests {
         {
             let error = required(block).unwrap_err();
             assert!(error.contains("`planes`") && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_of_another_package_of_the_name_is_refused() {
+        static SOURCES: [Source; 1] = [Source { package: OURS, folders: &[7, 8] }];
+        for has_code in [true, false] {
+            let spec = match has_code {
+                true => *IMAGE.spec(),
+                false => ImageSpec::without_code(OURS, "no toolchain"),
+            };
+            // SAFETY: nothing of it is launched.
+            let image = unsafe { GpuImage::new(ImageSpec { sources: &SOURCES, ..spec }) };
+            let found = |version, folder| {
+                let mut spec = self::spec("scale", ("ours", version), 8);
+                spec.info.folder = folder;
+                check(&image, &spec).map(|record| record.is_some()).map_err(|error| error.to_string())
+            };
+            // Compiled there, or where nobody knows.
+            assert_eq!(
+                [7, 8, 0].map(|folder| found("0.1.0", folder)),
+                [Ok(has_code), Ok(has_code), Ok(has_code)]
+            );
+            let error = found("0.1.0", 9).unwrap_err();
+            assert!(
+                error.contains("`scale` of another package named ours")
+                    && error.contains("cargo clean -p ours"),
+                "{error}"
+            );
+            assert!(found("0.2.0", 9).unwrap_err().contains("is not in the image of ours"));
         }
     }
 

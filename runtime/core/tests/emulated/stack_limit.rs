@@ -54,6 +54,7 @@ fn unknown_stack() -> &'static GpuImage {
     let spec = ImageSpec {
         package,
         dependencies: &[],
+        sources: &[],
         missing: None,
         compilers: Compilers { device: "", host: "" },
         parts: vec![ImagePart { name: "test", is_linked: false, forms: vec![form].leak() }].leak(),
