@@ -281,6 +281,7 @@ impl PtxBuilder {
                 "the image was skipped because WARPSMITH_SKIP_GPU_IMAGE is set; unset it and build again";
             return kernels.without_image(folders, reason, Vec::new());
         }
+        toolchain::check_variables()?;
         let setup = toolchain::setup_command(&folders.manifest_dir);
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
@@ -443,6 +444,7 @@ impl PtxBuilder {
         let (text, packed) = image::with_code(&packages, &compilers, &code, &folders.out_dir)?;
         link::write(&file, &text)?;
         let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
+        warnings.extend(cuda.relative.iter().map(|place| format!("{}: {}", place.candidate, place.reason)));
         if cuda.ptxas.is_none() {
             warnings.push(format!(
                 "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",

@@ -44,6 +44,10 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A variable that chooses tools has a relative path.
+    #[error("{0}")]
+    RelativePath(#[from] crate::toolchain::RelativePath),
+
     /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {

@@ -15,6 +15,7 @@ use std::process::Command;
 
 use crate::arch::Arch;
 use crate::error::Error;
+use crate::toolchain;
 
 /// The variable that overrides the rule.
 pub const VARIABLE: &str = "WARPSMITH_GPU_ARCHS";
@@ -116,7 +117,7 @@ enum Devices {
 
 fn present_devices() -> Devices {
     let wsl = Path::new("/usr/lib/wsl/lib/nvidia-smi");
-    let programs = [Path::new("nvidia-smi"), wsl];
+    let on_path = toolchain::search_path().into_iter().map(|folder| folder.join("nvidia-smi"));
     let is_there = Path::new("/dev/nvidiactl").exists() || Path::new("/dev/dxg").exists();
     if !is_there {
         return Devices::None;
@@ -126,7 +127,8 @@ fn present_devices() -> Devices {
             Command::new(program).args(["--query-gpu=compute_cap", "--format=csv,noheader"]).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    programs.into_iter().find_map(ask).map_or(Devices::Unknown, |text| read_capabilities(&text))
+    let mut programs = on_path.filter(|program| program.is_file()).chain([wsl.to_path_buf()]);
+    programs.find_map(|program| ask(&program)).map_or(Devices::Unknown, |text| read_capabilities(&text))
 }
 
 /// Reads `9.0`, one line a device.

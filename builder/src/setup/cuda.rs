@@ -1,35 +1,38 @@
-//! NVIDIA's ptxas, libdevice and libcudadevrt: wheels from PyPI, unpacked by pip into a folder of the user's data.
+//! NVIDIA's ptxas, libdevice and libcudadevrt: wheels from PyPI, which pip downloads, unpacked into a folder of the user's data.
+//!
+//! Guarantee: what is unpacked is what [`WHEELS`] has the hashes of, whatever Python, pip or the package index do.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::SetupError;
-use super::process::{ask, find, install_debian_packages, is_root_on_debian};
+use super::process::{ask, command, find, install_debian_packages, is_root_on_debian};
+use super::wheel;
 use crate::toolchain::{CudaTools, cuda_tools_in};
 
 /// The wheels with their hashes.
-const WHEELS: &str = include_str!("cuda-tools.txt");
+pub const WHEELS: &str = include_str!("cuda-tools.txt");
 /// How the names of temporary folders begin.
 const TEMPORARY: &str = ".cuda-tools-";
 
-/// Downloads the wheels into `cuda-tools` in `data`. On an error nothing of them is left there.
-pub fn install(say: &mut dyn FnMut(&str), data: &Path) -> Result<(), SetupError> {
+/// Downloads `wheels` into `cuda-tools` in `data`. On an error nothing of them is left there.
+pub fn install(say: &mut dyn FnMut(&str), data: &Path, wheels: &str) -> Result<(), SetupError> {
     let _lock = super::lock(data)?;
-    let python = python(say)?;
-    say("ptxas, libdevice, libcudadevrt: downloading NVIDIA's wheels from PyPI");
     let temporary = Temporary::new(data)?;
-    let packages = temporary.0.join("lib/python3/site-packages");
-    let requirements = temporary.0.join("wheels.txt");
-    fs::create_dir_all(&packages)
-        .and_then(|()| fs::write(&requirements, WHEELS))
-        .map_err(SetupError::folder(data))?;
+    // Programs run there, where no file is that Python could take for a module of its own.
+    let empty = temporary.0.join("empty");
+    fs::create_dir(&empty).map_err(SetupError::folder(data))?;
+    let python = python(say, &empty)?;
+    say("ptxas, libdevice, libcudadevrt: downloading NVIDIA's wheels from PyPI");
+    let (downloads, requirements) = (temporary.0.join("downloads"), temporary.0.join("wheels.txt"));
+    fs::write(&requirements, wheels).map_err(SetupError::folder(data))?;
     let python = match python {
         Python::WithPip(python) => python,
         Python::Bare(python) => {
             let environment = temporary.0.join("venv");
-            let made =
-                Command::new(&python).args(["-m", "venv"]).arg(&environment).stdin(Stdio::null()).output();
+            let made = isolated(&python, &empty).args(["-m", "venv"]).arg(&environment).output();
             if !made.is_ok_and(|output| output.status.success()) {
                 let reason = format!("{} has neither pip nor venv", python.display());
                 return Err(SetupError::NoPip { reason });
@@ -37,19 +40,59 @@ pub fn install(say: &mut dyn FnMut(&str), data: &Path) -> Result<(), SetupError>
             environment.join("bin/python")
         }
     };
-    let output = pip(&python, &requirements, &packages).output();
+    let output = pip(&python, &empty, &requirements, &downloads).output();
     let output = output.map_err(|error| SetupError::Pip { message: error.to_string() })?;
     if !output.status.success() {
         let words =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         return Err(failure(&words));
     }
-    let _ = fs::remove_dir_all(temporary.0.join("venv"));
-    let tools = cuda_tools_in(&temporary.0);
-    if !tools.are_complete() {
-        return Err(SetupError::Incomplete { looked: missing(&tools) });
+    let tools = Temporary(temporary.0.join("tools"));
+    unpack(wheels, &downloads, &tools.0.join("lib/python3/site-packages"))?;
+    let found = cuda_tools_in(&tools.0);
+    if !found.are_complete() {
+        return Err(SetupError::Incomplete { looked: missing(&found) });
     }
-    temporary.become_folder(&data.join("cuda-tools")).map_err(SetupError::folder(data))
+    tools.become_folder(&data.join("cuda-tools")).map_err(SetupError::folder(data))
+}
+
+/// Unpacks what was downloaded into `packages`: of each of `wheels` one file, whose hash is one of those listed.
+fn unpack(wheels: &str, downloads: &Path, packages: &Path) -> Result<(), SetupError> {
+    let mut missing = requirements(wheels);
+    let entries = fs::read_dir(downloads).map_err(SetupError::folder(downloads))?;
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let broken = |what: &str| SetupError::BrokenDownload { message: format!("{name}: {what}") };
+        let bytes = fs::read(&path).map_err(SetupError::folder(&path))?;
+        let hash = wheel::sha256(&bytes);
+        let Some(known) = missing.iter().position(|(_, hashes)| hashes.contains(&hash)) else {
+            return Err(broken(&format!("its SHA-256 is {hash}")));
+        };
+        missing.remove(known);
+        wheel::unpack(&bytes, packages).map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => broken(&error.to_string()),
+            _ => SetupError::folder(packages)(error),
+        })?;
+    }
+    match missing.first() {
+        Some((name, _)) => Err(SetupError::BrokenDownload { message: format!("{name} was not downloaded") }),
+        None => Ok(()),
+    }
+}
+
+/// The wheels of a list of requirements, each with its hashes.
+fn requirements(wheels: &str) -> Vec<(String, Vec<String>)> {
+    let text = wheels.replace("\\\n", " ");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let wheel = |line: &str| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?.to_owned();
+        Some((
+            name,
+            words.filter_map(|word| word.strip_prefix("--hash=sha256:")).map(str::to_owned).collect(),
+        ))
+    };
+    lines.filter_map(wheel).collect()
 }
 
 /// A Python that can fetch wheels.
@@ -60,8 +103,8 @@ enum Python {
 }
 
 /// Finds one. As root on Debian, installs what Debian leaves out of its Python.
-fn python(say: &mut dyn FnMut(&str)) -> Result<Python, SetupError> {
-    if let Some(found) = find_python() {
+fn python(say: &mut dyn FnMut(&str), empty: &Path) -> Result<Python, SetupError> {
+    if let Some(found) = find_python(empty) {
         return Ok(found);
     }
     if is_root_on_debian() {
@@ -69,7 +112,7 @@ fn python(say: &mut dyn FnMut(&str)) -> Result<Python, SetupError> {
         // What it says is on standard error; the search decides.
         let _ = install_debian_packages(&["python3-venv"], true);
     }
-    find_python().ok_or_else(|| SetupError::NoPip {
+    find_python(empty).ok_or_else(|| SetupError::NoPip {
         reason: match find("python3") {
             Some(python) => format!("{} has neither pip nor venv", python.display()),
             None => "there is no python3".to_owned(),
@@ -77,9 +120,9 @@ fn python(say: &mut dyn FnMut(&str)) -> Result<Python, SetupError> {
     })
 }
 
-fn find_python() -> Option<Python> {
+fn find_python(empty: &Path) -> Option<Python> {
     let python = find("python3")?;
-    let has = |module: &str| ask(Command::new(&python).args(["-m", module, "--help"])).is_some();
+    let has = |module: &str| ask(isolated(&python, empty).args(["-m", module, "--help"])).is_some();
     if has("pip") {
         return Some(Python::WithPip(python));
     }
@@ -87,28 +130,43 @@ fn find_python() -> Option<Python> {
     (has("venv") && has("ensurepip")).then_some(Python::Bare(python))
 }
 
-/// `python -m pip install` of the wheels into `target`, without questions. Only wheels with the known hashes are installed,
-/// whatever the package index offers; nothing is built from source; neither the environment nor the user's configuration of
-/// pip can change that. The index and the certificates may be the user's own.
-fn pip(python: &Path, requirements: &Path, target: &Path) -> Command {
-    let mut command = Command::new(python);
+/// Python in an empty folder, since `-m` looks for modules in the current one first, and without the variables that name
+/// modules or change pip.
+fn isolated(python: &Path, empty: &Path) -> Command {
+    let mut command = command(python, empty);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("PYTHON") || name.starts_with("PIP_")) {
+            command.env_remove(name);
+        }
+    }
+    command.env("PYTHONSAFEPATH", "1");
+    command
+}
+
+/// `python -m pip download` of the wheels into `target`, without questions. Nothing is built from source; neither the
+/// environment nor the user's configuration of pip changes what is downloaded. The index and the certificates may be the
+/// user's own.
+fn pip(python: &Path, empty: &Path, requirements: &Path, target: &Path) -> Command {
+    let mut command = isolated(python, empty);
     command.args([
         "-m",
         "pip",
-        "install",
+        "download",
         "--quiet",
         "--no-input",
         "--disable-pip-version-check",
         "--isolated",
     ]);
-    command.args(["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-compile", "--requirement"]);
-    command.arg(requirements).arg("--target").arg(target);
-    for (variable, option) in [("PIP_INDEX_URL", "--index-url"), ("PIP_CERT", "--cert")] {
-        if let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
-            command.arg(option).arg(value);
-        }
+    command.args(["--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement"]);
+    command.arg(requirements).arg("--dest").arg(target);
+    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty());
+    if let Some(index) = set("PIP_INDEX_URL") {
+        command.arg("--index-url").arg(index);
     }
-    command.stdin(Stdio::null());
+    // A relative path is one in the folder where setup was started.
+    if let Some(certificates) = set("PIP_CERT").and_then(|path| std::path::absolute(path).ok()) {
+        command.arg("--cert").arg(certificates);
+    }
     command
 }
 
@@ -191,44 +249,32 @@ mod tests {
     use super::*;
     use crate::toolchain::CUDA_INSTALL_COMMANDS;
 
-    /// The wheels, each with its hashes.
-    fn wheels() -> Vec<(String, Vec<String>)> {
-        let text = WHEELS.replace("\\\n", " ");
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let wheel = |line: &str| {
-            let mut words = line.split_whitespace().map(str::to_owned);
-            (words.next().unwrap(), words.collect())
-        };
-        lines.map(wheel).collect()
-    }
-
     #[test]
     fn the_advice_names_the_wheels_that_setup_installs() {
-        let names: Vec<String> = wheels().into_iter().map(|(name, _)| name).collect();
+        let names: Vec<String> = requirements(WHEELS).into_iter().map(|(name, _)| name).collect();
         assert!(CUDA_INSTALL_COMMANDS.contains(&names.join(" ")), "{names:?}");
     }
 
     #[test]
     fn every_wheel_has_a_version_and_a_hash_for_each_architecture() {
-        for (name, hashes) in wheels() {
+        for (name, hashes) in requirements(WHEELS) {
             assert!(name.contains("==") && hashes.len() == 2, "{name}: {hashes:?}");
             for hash in hashes {
-                let digits = hash.strip_prefix("--hash=sha256:").unwrap_or_default();
-                assert!(
-                    digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
-                    "{hash}"
-                );
+                let is_digit = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+                assert!(hash.len() == 64 && hash.bytes().all(is_digit), "{hash}");
             }
         }
     }
 
     #[test]
-    fn pip_installs_nothing_but_wheels_of_known_hashes() {
-        let command = pip(Path::new("python3"), Path::new("wheels.txt"), Path::new("target"));
+    fn pip_downloads_nothing_but_wheels_of_known_hashes() {
+        let [python, folder] = ["/usr/bin/python3", "/empty"].map(Path::new);
+        let command = pip(python, folder, Path::new("/wheels.txt"), Path::new("/target"));
         let given: Vec<&str> = command.get_args().filter_map(|argument| argument.to_str()).collect();
         for option in ["--require-hashes", "--only-binary=:all:", "--isolated", "--no-deps"] {
             assert!(given.contains(&option), "{option}: {given:?}");
         }
+        assert_eq!(command.get_current_dir(), Some(folder));
     }
 
     #[test]

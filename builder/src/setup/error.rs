@@ -10,9 +10,13 @@ use crate::toolchain::INSTALL_COMMANDS;
 pub enum SetupError {
     /// There is no folder for the user's data.
     #[error(
-        "there is no folder for the tools: neither WARPSMITH_DATA_DIR, XDG_DATA_HOME nor HOME is set; set WARPSMITH_DATA_DIR to a folder that can be written"
+        "there is no folder for the tools: neither WARPSMITH_DATA_DIR, XDG_DATA_HOME nor HOME is set to an absolute path; set WARPSMITH_DATA_DIR to a folder that can be written"
     )]
     NoDataFolder,
+
+    /// A variable that chooses tools has a relative path.
+    #[error("{0}")]
+    RelativePath(#[from] crate::toolchain::RelativePath),
 
     /// The folder for the tools cannot be written.
     #[error("cannot write to {}: {source}; make it writable, or set WARPSMITH_DATA_DIR to another folder", path.display())]

@@ -8,6 +8,8 @@
 //!   [`cuda_tools_folder`](crate::toolchain::cuda_tools_folder), where builds of all projects find them.
 //!
 //! NVIDIA's tools are complete or absent: they are downloaded and checked in a temporary folder, which is then renamed.
+//! Installers do not run in the folder where setup was started, and are found in absolute folders of `PATH` alone: no file
+//! that lies in that folder is run. Wheels are unpacked here, once their hashes are known to be right.
 //! Two runs at the same time wait for each other.
 
 mod cuda;
@@ -16,6 +18,7 @@ mod process;
 mod rust;
 #[cfg(test)]
 mod tests;
+mod wheel;
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -36,6 +39,7 @@ pub use process::{install_debian_packages, is_root_on_debian};
 ///
 /// [`SetupError`], whose text says what to do. What was installed before the error stays.
 pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
+    toolchain::check_variables()?;
     let mut installed = false;
     let search = toolchain::find_device_toolchain();
     let rust = match search.found {
@@ -49,7 +53,7 @@ pub fn install(say: &mut dyn FnMut(&str)) -> Result<(), SetupError> {
     let mut tools = toolchain::find_cuda_tools();
     if !tools.are_complete() {
         let folder = toolchain::data_folder().ok_or(SetupError::NoDataFolder)?;
-        cuda::install(say, &folder)?;
+        cuda::install(say, &folder, cuda::WHEELS)?;
         installed = true;
         tools = toolchain::find_cuda_tools();
     }

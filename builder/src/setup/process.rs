@@ -3,10 +3,30 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where `program` is on the search path.
+use crate::toolchain::search_path;
+
+/// Where `program` is on the search path, whose relative folders do not count.
 pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    search_path().into_iter().map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// `program`, to be run in `folder`, with a search path without relative folders.
+pub fn command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(folder).stdin(Stdio::null());
+    // A folder that was split off can be joined again.
+    command.env("PATH", std::env::join_paths(search_path()).unwrap_or_default());
+    command
+}
+
+/// `program` of the search path, to be run in the root folder.
+///
+/// # Errors
+///
+/// That there is none.
+pub fn system(program: &str) -> Result<Command, String> {
+    let found = find(program).ok_or_else(|| format!("there is no {program}"))?;
+    Ok(command(&found, Path::new("/")))
 }
 
 /// The standard output of a quick question; `None` when the program is missing or fails.
@@ -36,7 +56,7 @@ pub fn run(command: &mut Command) -> Result<(), String> {
 
 /// Whether apt can install packages here without a prompt.
 pub fn is_root_on_debian() -> bool {
-    let is_root = ask(Command::new("id").arg("-u")).as_deref() == Some("0");
+    let is_root = system("id").is_ok_and(|mut id| ask(id.arg("-u")).as_deref() == Some("0"));
     is_root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
 }
 
@@ -48,14 +68,14 @@ pub fn is_root_on_debian() -> bool {
 pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
     if update {
         // An old list may do.
-        let _ = run(apt_get().arg("update"));
+        let _ = run(apt_get()?.arg("update"));
     }
-    run(apt_get().args(["install", "--yes", "--no-install-recommends", "--no-remove"]).args(packages))
+    run(apt_get()?.args(["install", "--yes", "--no-install-recommends", "--no-remove"]).args(packages))
 }
 
 /// `apt-get` without prompts.
-fn apt_get() -> Command {
-    let mut command = Command::new("apt-get");
+fn apt_get() -> Result<Command, String> {
+    let mut command = system("apt-get")?;
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
-    command
+    Ok(command)
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::SetupError;
-use super::process::{ask, find, install_debian_packages, is_root_on_debian, run};
+use super::process::{ask, install_debian_packages, is_root_on_debian, run, system};
 use crate::toolchain::{DeviceToolchain, RUST_TO_INSTALL, find_device_toolchain};
 
 /// Debian's packages of the device toolchain.
@@ -45,7 +45,7 @@ fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
     // A fresh machine has no package list, or an old one.
     let update = !candidate_serves();
     if update {
-        let _ = run(Command::new("apt-get").args(["--quiet=2", "update"]));
+        let _ = system("apt-get").map(|mut apt| run(apt.args(["--quiet=2", "update"])));
         if !candidate_serves() {
             let (major, minor) = LEAST_VERSION;
             return Some(Err(format!("apt offers no rust-web-src of {major}.{minor} or later")));
@@ -56,9 +56,9 @@ fn from_debian(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
 }
 
 fn candidate_serves() -> bool {
-    ask(Command::new("apt-cache").env("LC_ALL", "C").args(["policy", "rust-web-src"]))
-        .and_then(|policy| candidate(&policy))
-        .is_some_and(|version| version >= LEAST_VERSION)
+    let policy = |mut apt: Command| ask(apt.env("LC_ALL", "C").args(["policy", "rust-web-src"]));
+    let policy = system("apt-cache").ok().and_then(policy);
+    policy.and_then(|policy| candidate(&policy)).is_some_and(|version| version >= LEAST_VERSION)
 }
 
 /// Major and minor version of the candidate that `apt-cache policy` prints.
@@ -71,11 +71,15 @@ fn candidate(policy: &str) -> Option<(u32, u32)> {
 /// Installs the toolchain beside the user's own, or the components that it lacks; `None` without rustup. rustup undoes an
 /// installation that fails.
 fn from_rustup(say: &mut dyn FnMut(&str)) -> Option<Result<(), String>> {
-    let rustup = find("rustup")?;
+    let mut rustup = system("rustup").ok()?;
     say(&format!("device toolchain: installing Rust {RUST_TO_INSTALL} with rustup"));
-    Some(run(Command::new(rustup)
-        .args(["toolchain", "install", RUST_TO_INSTALL, "--profile", "minimal"])
-        .args(["--component", "rust-src", "--component", "llvm-tools", "--no-self-update"])))
+    Some(run(rustup.args(["toolchain", "install", RUST_TO_INSTALL, "--profile", "minimal"]).args([
+        "--component",
+        "rust-src",
+        "--component",
+        "llvm-tools",
+        "--no-self-update",
+    ])))
 }
 
 #[cfg(test)]

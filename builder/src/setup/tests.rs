@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{SetupError, cuda, install, rust};
+use super::{SetupError, cuda, install, rust, wheel};
 use crate::alone::only_alone;
 use crate::toolchain::{Origin, cuda_tools_in};
 
@@ -75,57 +75,126 @@ fn a_chosen_toolchain_that_does_not_do_is_not_replaced() {
     assert!(error.to_string().contains("/no/such/rustc: no such file"), "{error}");
 }
 
-/// A Python whose pip runs `install` in the folder that the wheels are to be unpacked into.
-fn python(install: &str) -> String {
+/// A Python whose pip runs `download` in the folder that the wheels are to be downloaded into.
+fn python(download: &str) -> String {
     format!(
-        "[ \"$3\" = --help ] && exit 0\nwhile [ \"$1\" != --target ]; do shift; done\ncd \"$2\" || exit 9\n{install}\n"
+        "[ \"$3\" = --help ] && exit 0\nwhile [ \"$1\" != --dest ]; do shift; done\nmkdir \"$2\" && cd \"$2\" || exit 9\n{download}\n"
     )
 }
 
-const UNPACK: &str = "mkdir -p nvidia/cu13/bin nvidia/cu13/nvvm/libdevice nvidia/cu13/lib
-printf '#!/bin/sh\\necho release 13.0\\n' > nvidia/cu13/bin/ptxas; chmod +x nvidia/cu13/bin/ptxas
-touch nvidia/cu13/nvvm/libdevice/libdevice.10.bc nvidia/cu13/lib/libcudadevrt.a";
+/// Writes a wheel with NVIDIA's tools, or without ptxas, to `file`: the list of requirements.
+fn wheel_in(file: &Path, with_ptxas: bool) -> String {
+    let ptxas = if with_ptxas { "bin/ptxas" } else { "bin/other" };
+    let members = [
+        (ptxas, &b"#!/bin/sh\necho release 13.0\n"[..], true),
+        ("nvvm/libdevice/libdevice.10.bc", &[b'B'; 1000], false),
+        ("lib/libcudadevrt.a", b"!<arch>", false),
+    ];
+    let members = members.map(|(name, bytes, is_program)| (format!("nvidia/cu13/{name}"), bytes, is_program));
+    let wheel = wheel::archive(&members.each_ref().map(|(name, bytes, program)| (&**name, *bytes, *program)));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, &wheel).unwrap();
+    format!("# A comment.\nnvidia-tools==13.0 \\\n    --hash=sha256:{}\n", wheel::sha256(&wheel))
+}
 
 #[test]
 fn wheels_replace_what_is_incomplete() {
     only_alone!();
-    let folder = programs("wheels", &[("python3", &python(UNPACK))]);
+    let wheel = std::env::temp_dir().join(format!("warpsmith-setup-wheel-{}.whl", std::process::id()));
+    let wheels = wheel_in(&wheel, true);
+    let download = format!("cp {} .", wheel.display());
+    let folder = programs("wheels", &[("python3", &python(&download))]);
     let data = folder.join("data");
     fs::create_dir_all(data.join("cuda-tools/bin")).unwrap();
     fs::create_dir_all(data.join(".cuda-tools-1")).unwrap();
-    cuda::install(&mut |_| {}, &data).unwrap();
-    assert!(cuda_tools_in(&data.join("cuda-tools")).are_complete());
+    cuda::install(&mut |_| {}, &data, &wheels).unwrap();
+    let tools = cuda_tools_in(&data.join("cuda-tools"));
+    assert!(tools.are_complete(), "{:?}", tools.rejected);
+    assert_eq!(fs::read(tools.libdevice.unwrap()).unwrap(), [b'B'; 1000]);
     assert!(!data.join("cuda-tools/bin").exists());
     assert_eq!(entries(&data), [".lock", "cuda-tools"]);
     fs::remove_dir_all(folder).unwrap();
+    fs::remove_file(wheel).unwrap();
 }
 
 #[test]
 fn a_download_that_fails_leaves_nothing() {
     only_alone!();
-    for (number, (script, words)) in [
-        ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1", "not the file it should be"),
-        ("touch part; echo 'ERROR: No matching distribution found for nvidia-nvvm==13.0.88' >&2; exit 1", "check the network"),
-        ("touch part; echo 'No space left on device' >&2; exit 1", "No space left"),
-        ("mkdir -p nvidia/cu13/lib", "no bin/ptxas"),
+    let base = std::env::temp_dir().join(format!("warpsmith-setup-wheels-{}", std::process::id()));
+    let (whole, part) = (base.join("whole.whl"), base.join("part.whl"));
+    let (wheels, of_part) = (wheel_in(&whole, true), wheel_in(&part, false));
+    let (whole, part) = (whole.display(), part.display());
+    for (number, (script, wheels, words)) in [
+        ("touch part; echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1".to_owned(), &wheels, "not the file it should be"),
+        ("touch part; echo 'ERROR: No matching distribution found for nvidia-nvvm==13.0.88' >&2; exit 1".to_owned(), &wheels, "check the network"),
+        ("touch part; echo 'No space left on device' >&2; exit 1".to_owned(), &wheels, "No space left"),
+        // Whatever pip says: nothing, another file, one more.
+        (String::new(), &wheels, "nvidia-tools==13.0 was not downloaded"),
+        (format!("cp {part} ."), &wheels, "part.whl: its SHA-256 is"),
+        (format!("cp {whole} {part} ."), &wheels, "part.whl: its SHA-256 is"),
+        (format!("cp {whole} . && cp {whole} again.whl"), &wheels, "its SHA-256 is"),
+        (format!("cp {part} ."), &of_part, "no bin/ptxas"),
     ]
     .into_iter()
     .enumerate()
     {
-        let folder = programs(&format!("broken-{number}"), &[("python3", &python(script))]);
+        let folder = programs(&format!("broken-{number}"), &[("python3", &python(&script))]);
         let data = folder.join("data");
-        let error = cuda::install(&mut |_| {}, &data).unwrap_err().to_string();
+        let error = cuda::install(&mut |_| {}, &data, wheels).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
         assert_eq!(entries(&data), [".lock"]);
         fs::remove_dir_all(folder).unwrap();
     }
+    fs::remove_dir_all(base).unwrap();
+}
+
+/// Files that would be run if setup ran a program where it was started, or took one from there.
+#[test]
+fn nothing_of_the_current_folder_is_run() {
+    only_alone!();
+    let python = std::process::Command::new("sh").args(["-c", "command -v python3"]).output().unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    assert!(!python.is_empty(), "this test needs python3");
+    let wrapper = format!("exec {} \"$@\"", python.trim());
+    let folder = programs("current", &[("python3", &wrapper), ("rustup", RUSTUP)]);
+    let here = folder.join("here");
+    let trap =
+        |say: &str| format!("open({:?}, 'a').write({say:?})\n", here.join("RAN").display().to_string());
+    for module in
+        ["pip", "venv", "ensurepip", "sitecustomize", "usercustomize", "encodings", "argparse", "os"]
+    {
+        fs::create_dir_all(here.join(module)).unwrap();
+        fs::write(here.join(module).join("__init__.py"), trap(module)).unwrap();
+        fs::write(here.join(module).join("__main__.py"), trap(module)).unwrap();
+        fs::write(here.join(format!("{module}.py")), trap(module)).unwrap();
+    }
+    for program in ["id", "apt-get", "apt-cache", "rustup", "python3", "sh"] {
+        let file = here.join(program);
+        fs::write(&file, format!("#!/bin/sh\necho {program} >> {}/RAN\nexit 1\n", here.display())).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let bin = folder.join("bin").display().to_string();
+    std::env::set_current_dir(&here).unwrap();
+    // SAFETY: this process runs one test, and no other thread of it uses the environment.
+    let set = |variable: &str, value: &str| unsafe { std::env::set_var(variable, value) };
+    set("PATH", &format!(".:{bin}::here"));
+    set("PYTHONPATH", &here.display().to_string());
+    set("PYTHONSTARTUP", &here.join("pip.py").display().to_string());
+    set("PYTHONUSERBASE", ".");
+    set("PIP_INDEX_URL", "file:///no/such/index");
+    let error = cuda::install(&mut |_| {}, &folder.join("data"), cuda::WHEELS).unwrap_err();
+    assert!(matches!(error, SetupError::Network { .. } | SetupError::NoPip { .. }), "{error}");
+    rust::install(&mut |_| {}, "nothing").unwrap();
+    assert!(!here.join("RAN").exists(), "{}", fs::read_to_string(here.join("RAN")).unwrap_or_default());
+    std::env::set_current_dir("/").unwrap();
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn a_missing_pip_is_named() {
     only_alone!();
     let folder = programs("no-pip", &[("python3", "exit 1")]);
-    let error = cuda::install(&mut |_| {}, &folder.join("data")).unwrap_err().to_string();
+    let error = cuda::install(&mut |_| {}, &folder.join("data"), cuda::WHEELS).unwrap_err().to_string();
     assert!(
         error.contains("neither pip nor venv") && error.contains("apt-get install python3-venv"),
         "{error}"
@@ -136,10 +205,10 @@ fn a_missing_pip_is_named() {
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {
     only_alone!();
-    let folder = programs("unwritable", &[("python3", &python(UNPACK))]);
+    let folder = programs("unwritable", &[("python3", &python(""))]);
     let file = folder.join("file");
     fs::write(&file, "").unwrap();
-    let error = cuda::install(&mut |_| {}, &file.join("data")).unwrap_err().to_string();
+    let error = cuda::install(&mut |_| {}, &file.join("data"), cuda::WHEELS).unwrap_err().to_string();
     assert!(error.contains("cannot write to") && error.contains("WARPSMITH_DATA_DIR"), "{error}");
     fs::remove_dir_all(folder).unwrap();
 }

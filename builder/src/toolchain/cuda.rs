@@ -1,6 +1,5 @@
 //! NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (launches by kernels).
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,6 +16,8 @@ pub struct CudaTools {
     pub cudadevrt: Option<PathBuf>,
     /// The places that were looked at and lack one of them.
     pub rejected: Vec<Rejected>,
+    /// Those of them that are relative paths.
+    pub(crate) relative: Vec<Rejected>,
     /// The places searched, by how they are chosen.
     pub(crate) places: Vec<(String, PathBuf)>,
 }
@@ -45,19 +46,24 @@ pub struct Ptxas {
 /// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
 /// the [folder](super::cuda_tools_folder) that setup installs them into; the first place that has each wins.
 ///
+/// A variable with a relative path is passed over.
+///
 /// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
 /// `nvidia-cuda-runtime` wheels.
 pub fn find_cuda_tools() -> CudaTools {
-    let mut places: Vec<(String, PathBuf)> = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"]
-        .into_iter()
-        .filter_map(|name| {
-            let value = env::var_os(name).filter(|value| !value.is_empty())?;
-            Some((name.to_owned(), PathBuf::from(value)))
-        })
-        .collect();
+    let variables = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"];
+    let named = variables.into_iter().filter_map(|name| Some((name.to_owned(), super::path_in(name)?)));
+    let (mut places, relative): (Vec<_>, Vec<_>) = named.partition(|(_, place)| place.is_absolute());
     places.push(("usual folder".to_owned(), PathBuf::from("/usr/local/cuda")));
     places.extend(super::cuda_tools_folder().map(|folder| ("warpsmith setup".to_owned(), folder)));
-    search(places)
+    let mut tools = search(places);
+    for (variable, path) in relative {
+        let reason = "it is a relative path, which is passed over; set the variable to an absolute one";
+        let candidate = format!("{} ({variable})", path.display());
+        tools.relative.push(Rejected { candidate, reason: reason.to_owned() });
+    }
+    tools.rejected.extend(tools.relative.iter().cloned());
+    tools
 }
 
 /// Those in one place.
@@ -145,6 +151,8 @@ fn ptxas_version(path: &Path) -> Result<Version, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+
     use super::*;
 
     #[test]

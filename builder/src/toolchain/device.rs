@@ -94,8 +94,8 @@ pub fn find_device_toolchain() -> Search<DeviceToolchain> {
 }
 
 fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
-    if let Some(rustc) = env::var_os("WARPSMITH_DEVICE_RUSTC").filter(|value| !value.is_empty()) {
-        return vec![(PathBuf::from(rustc), Origin::Environment)];
+    if let Some(rustc) = super::path_in("WARPSMITH_DEVICE_RUSTC") {
+        return vec![(rustc, Origin::Environment)];
     }
     let mut found = Vec::new();
     match rustup_home() {
@@ -114,11 +114,11 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
         }
         None => rejected.push(Rejected {
             candidate: "rustup".to_owned(),
-            reason: "neither RUSTUP_HOME nor HOME is set".to_owned(),
+            reason: "neither RUSTUP_HOME nor HOME is set to an absolute path".to_owned(),
         }),
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let system = env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")]);
+    let system =
+        super::search_path().into_iter().chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")]);
     for folder in system {
         let rustc = folder.join("rustc");
         // rustup's proxies live in cargo's folder; the toolchains behind them are already in the list.
@@ -130,10 +130,8 @@ fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
 }
 
 pub(crate) fn rustup_home() -> Option<PathBuf> {
-    match env::var_os("RUSTUP_HOME").filter(|value| !value.is_empty()) {
-        Some(home) => Some(PathBuf::from(home)),
-        None => Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")),
-    }
+    let home = super::path_in("RUSTUP_HOME").or_else(|| Some(super::path_in("HOME")?.join(".rustup")));
+    home.filter(|home| home.is_absolute())
 }
 
 fn is_rustup_proxy(rustc: &Path) -> bool {
@@ -142,6 +140,9 @@ fn is_rustup_proxy(rustc: &Path) -> bool {
 }
 
 fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
+    if rustc.is_relative() {
+        return Err("it is a relative path; set WARPSMITH_DEVICE_RUSTC to an absolute one".to_owned());
+    }
     if !rustc.is_file() {
         return Err("no such file".to_owned());
     }
@@ -177,8 +178,8 @@ fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
 /// The LLVM tools for a compiler: those of `WARPSMITH_LLVM_BIN` if set, else of its own sysroot, else of the
 /// system, of the tested major version.
 fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
-    if let Some(folder) = env::var_os("WARPSMITH_LLVM_BIN").filter(|value| !value.is_empty()) {
-        return examine_llvm(Path::new(&folder))
+    if let Some(folder) = super::path_in("WARPSMITH_LLVM_BIN") {
+        return examine_llvm(&folder)
             .map_err(|reason| format!("the LLVM tools of WARPSMITH_LLVM_BIN do not do: {reason}"));
     }
     let mut folders = vec![
@@ -187,7 +188,7 @@ fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
         PathBuf::from(format!("/usr/lib64/llvm{TESTED_LLVM}/bin")),
         PathBuf::from(format!("/usr/lib/llvm/{TESTED_LLVM}/bin")),
     ];
-    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    folders.extend(super::search_path());
     let mut reasons = Vec::new();
     for folder in folders.iter().filter(|folder| folder.join("opt").is_file()) {
         match examine_llvm(folder) {
@@ -203,6 +204,9 @@ fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
 }
 
 fn examine_llvm(folder: &Path) -> Result<LlvmTools, String> {
+    if folder.is_relative() {
+        return Err(format!("{} is a relative path; set it to an absolute one", folder.display()));
+    }
     for tool in TOOLS {
         if !folder.join(tool).is_file() {
             return Err(format!("{} has no {tool}", folder.display()));

@@ -86,8 +86,49 @@ pub fn setup_command(folder: &Path) -> &'static str {
     if !is_checkout && folder.ancestors().any(is_repository) { "cargo xtask setup" } else { SETUP_COMMAND }
 }
 
+/// A variable that names a program or a folder of programs by a relative path, which leads to whatever lies in the folder
+/// where a build runs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{variable} is the relative path {path:?}, which is another one in every folder; set it to an absolute path, or unset it"
+)]
+pub struct RelativePath {
+    /// The variable.
+    pub variable: &'static str,
+    /// Its value.
+    pub path: PathBuf,
+}
+
+/// The variables of this library that choose tools.
+const TOOL_VARIABLES: [&str; 4] =
+    ["WARPSMITH_DEVICE_RUSTC", "WARPSMITH_LLVM_BIN", "WARPSMITH_CUDA_TOOLS", "WARPSMITH_DATA_DIR"];
+
+/// Refuses relative paths in the variables of this library that choose tools.
+///
+/// # Errors
+///
+/// [`RelativePath`].
+pub fn check_variables() -> Result<(), RelativePath> {
+    let relative = TOOL_VARIABLES.into_iter().find_map(|variable| {
+        let path = path_in(variable).filter(|path| path.is_relative())?;
+        Some(RelativePath { variable, path })
+    });
+    relative.map_or(Ok(()), Err)
+}
+
+/// The path in a variable that is set.
+fn path_in(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The folders of `PATH`, but for relative ones: what they hold depends on where a program runs.
+pub(crate) fn search_path() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).filter(|folder| folder.is_absolute()).collect()
+}
+
 /// The folder of what is installed for the user: `WARPSMITH_DATA_DIR`, else `warpsmith` in `XDG_DATA_HOME` or in
-/// `~/.local/share`. `None` when none of these variables is set.
+/// `~/.local/share`. `None` when none of these variables is set to an absolute path.
 pub fn data_folder() -> Option<PathBuf> {
     data_folder_by(|name| env::var_os(name))
 }
@@ -95,12 +136,12 @@ pub fn data_folder() -> Option<PathBuf> {
 fn data_folder_by(read: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| read(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = set("WARPSMITH_DATA_DIR") {
-        return Some(folder);
+        return Some(folder).filter(|folder| folder.is_absolute());
     }
     // By its specification a relative one is ignored.
     let shared = set("XDG_DATA_HOME").filter(|folder| folder.is_absolute());
     let shared = shared.or_else(|| set("HOME").map(|home| home.join(".local/share")));
-    shared.map(|folder| folder.join("warpsmith"))
+    shared.filter(|folder| folder.is_absolute()).map(|folder| folder.join("warpsmith"))
 }
 
 /// The folder into which [`setup`](crate::setup) installs ptxas, libdevice and libcudadevrt.
@@ -154,7 +195,10 @@ pub(crate) fn installation_signs() -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::alone::only_alone;
 
     #[test]
     fn variables_choose_the_data_folder_in_order() {
@@ -167,6 +211,58 @@ mod tests {
         assert_eq!(of(&all[2..]), Some("/h/.local/share/warpsmith".into()));
         assert_eq!(of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]), Some("/h/.local/share/warpsmith".into()));
         assert_eq!(of(&[("WARPSMITH_DATA_DIR", "")]), None);
+        assert_eq!(of(&[("WARPSMITH_DATA_DIR", "w"), ("HOME", "/h")]), None);
+        assert_eq!(of(&[("HOME", ".")]), None);
+    }
+
+    #[test]
+    fn relative_paths_are_refused() {
+        only_alone!();
+        // SAFETY: this process runs one test, and no other thread of it uses the environment.
+        let set = |variable: &str, value: &str| unsafe { env::set_var(variable, value) };
+        TOOL_VARIABLES.into_iter().for_each(|variable| set(variable, ""));
+        assert_eq!(check_variables(), Ok(()));
+        for variable in TOOL_VARIABLES {
+            for path in [".", "tools", "../tools"] {
+                set(variable, path);
+                let error = check_variables().unwrap_err().to_string();
+                assert!(error.starts_with(variable) && error.contains(path), "{error}");
+            }
+            set(variable, "/no/such/tools");
+            assert_eq!(check_variables(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn tools_in_relative_folders_are_not_run() {
+        only_alone!();
+        // A folder with programs that say that they ran, which is the current one.
+        let folder = env::temp_dir().join(format!("warpsmith-relative-{}", std::process::id()));
+        let programs = ["rustc", "cargo", "opt", "llc", "llvm-ar", "llvm-link", "ptxas", "nvidia-smi"];
+        for place in ["", "bin", "toolchains/t/bin"] {
+            std::fs::create_dir_all(folder.join(place)).unwrap();
+            for program in programs {
+                let file = folder.join(place).join(program);
+                std::fs::write(&file, format!("#!/bin/sh\n: > {}/RAN\n", folder.display())).unwrap();
+                std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+            }
+        }
+        env::set_current_dir(&folder).unwrap();
+        // SAFETY: as above.
+        let set = |variable: &str, value: &str| unsafe { env::set_var(variable, value) };
+        for value in [".", "", "bin", "./bin"] {
+            let variables = ["PATH", "CUDA_HOME", "CUDA_PATH", "RUSTUP_HOME", "XDG_DATA_HOME", "HOME"];
+            TOOL_VARIABLES.into_iter().chain(variables).for_each(|variable| set(variable, value));
+            find_device_toolchain();
+            let tools = find_cuda_tools();
+            let ignored = tools.rejected.iter().filter(|rejected| rejected.reason.contains("relative"));
+            assert_eq!(ignored.count(), if value.is_empty() { 0 } else { 3 }, "{:?}", tools.rejected);
+            set("WARPSMITH_DEVICE_RUSTC", "");
+            find_device_toolchain();
+        }
+        assert!(!folder.join("RAN").exists());
+        env::set_current_dir("/").unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -30,12 +30,30 @@ fn builds(test: &str, folder: &PathBuf) {
 fn manifests_that_cargo_takes_are_built() {
     let library = "code/k.rs";
     for (name, manifest) in [
-        ("comments", "[package] # mine\nname = \"NAME\" # its name\nedition = \"2024\"\n[lib] # here\npath = \"code/k.rs\"\n[workspace]\n"),
-        ("bom", "\u{feff}[package]\nname = \"NAME\"\nedition = \"2024\"\n[lib]\npath = \"code/k.rs\"\n[workspace]\n"),
-        ("dotted", "package.name = \"NAME\"\npackage.edition = \"2024\"\nlib.path = \"code/k.rs\"\nworkspace = {}\n"),
-        ("inline", "package = { name = \"NAME\", edition = \"2024\" }\nlib = { path = \"code/k.rs\" }\nworkspace = {}\n"),
-        ("text", "[package]\ndescription = \"\"\"\n[lib]\nname = \"no\"\n\"\"\"\nname = \"NAME\"\nedition = \"2024\"\n[lib]\npath = \"code/k.rs\"\n[workspace]\n"),
-        ("quoted", "[\"package\"]\n\"name\" = \"NAME\"\n'edition' = \"2024\"\n[ lib ]\n\"path\" = 'code/k.rs'\n[workspace]\n"),
+        (
+            "comments",
+            "[package] # mine\nname = \"NAME\" # its name\nedition = \"2024\"\n[lib] # here\npath = \"code/k.rs\"\n[workspace]\n",
+        ),
+        (
+            "bom",
+            "\u{feff}[package]\nname = \"NAME\"\nedition = \"2024\"\n[lib]\npath = \"code/k.rs\"\n[workspace]\n",
+        ),
+        (
+            "dotted",
+            "package.name = \"NAME\"\npackage.edition = \"2024\"\nlib.path = \"code/k.rs\"\nworkspace = {}\n",
+        ),
+        (
+            "inline",
+            "package = { name = \"NAME\", edition = \"2024\" }\nlib = { path = \"code/k.rs\" }\nworkspace = {}\n",
+        ),
+        (
+            "text",
+            "[package]\ndescription = \"\"\"\n[lib]\nname = \"no\"\n\"\"\"\nname = \"NAME\"\nedition = \"2024\"\n[lib]\npath = \"code/k.rs\"\n[workspace]\n",
+        ),
+        (
+            "quoted",
+            "[\"package\"]\n\"name\" = \"NAME\"\n'edition' = \"2024\"\n[ lib ]\n\"path\" = 'code/k.rs'\n[workspace]\n",
+        ),
     ] {
         let test = format!("manifest-{name}");
         builds(&test, &write(&test, &manifest.replace("NAME", &test), library, KERNEL));
