@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::KernelReport;
 use crate::arch::Arch;
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
 use crate::image::{self, Packages};
 use crate::link;
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 use crate::packages::{self, Package};
 use crate::parts;
 use crate::ready_made;
@@ -220,6 +221,7 @@ impl PtxBuilder {
                 built
             }
         };
+        list_image(&built.file, &folders.out_dir)?;
         if built.reason.is_none() && !is_whole {
             println!("cargo:rerun-if-env-changed={REQUIRE}");
         }
@@ -443,7 +445,10 @@ impl PtxBuilder {
             Packages { package: &of_crate, dependencies: &[], sources: &kernel_crate.sources.packages };
         let (text, packed) = image::with_code(&packages, &compilers, &code, &folders.out_dir)?;
         link::write(&file, &text)?;
-        let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
+        let mut warnings = match is_of_others(folders) {
+            true => Vec::new(),
+            false => crate::report::spill_warnings(&kernels, &self.spills_allowed),
+        };
         warnings.extend(cuda.relative.iter().map(|place| format!("{}: {}", place.candidate, place.reason)));
         if cuda.ptxas.is_none() {
             warnings.push(format!(
@@ -509,6 +514,18 @@ fn without_image(
     })
 }
 
+/// Adds an image to those of this build script that `include_image!` finds.
+fn list_image(file: &Path, out: &Path) -> Result<(), Error> {
+    static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = file.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.strip_suffix("_image.rs").unwrap_or(&file).to_owned();
+    if !names.contains(&name) {
+        names.push(name);
+    }
+    image::list(out, &names)
+}
+
 /// The tools that the image depends on, and where a missing one would show up.
 fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
@@ -523,6 +540,18 @@ fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
 /// The warning about an image that is not there.
 fn without(package: &str, reason: &str) -> String {
     format!("{package} is built without a GPU image (the emulated device works): {reason}")
+}
+
+/// Whether the package belongs to another workspace than the one that is built, as far as that can be told: whoever builds
+/// it cannot change its kernels.
+fn is_of_others(folders: &Folders) -> bool {
+    // Cargo does not say what it builds. A shell says where it was started.
+    let shell = env::var_os("PWD").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let built =
+        [shell.as_deref(), folders.target_dir.parent()].into_iter().flatten().find_map(manifest::root_of);
+    let own = manifest::root_of(&folders.manifest_dir);
+    is_of_a_dependency(&folders.manifest_dir)
+        || built.is_some_and(|built| own.is_some_and(|own| own != built))
 }
 
 /// Whether cargo fetched the package in `folder` from a registry or a git repository.

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use crate::error::Error;
 use crate::features;
 use crate::manifest::Manifest;
+use crate::sources;
 use crate::toolchain::DeviceToolchain;
 use crate::tools;
 
@@ -63,7 +64,7 @@ pub struct Request<'a> {
 pub struct Compiled {
     /// The kernel crate's package name.
     pub package: String,
-    /// The static libraries of the graph, dependencies first.
+    /// The static libraries of the graph.
     pub rlibs: Vec<PathBuf>,
     /// Sources and manifests of the kernel crate and its path dependencies.
     pub sources: Vec<PathBuf>,
@@ -291,8 +292,8 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
         };
         // A package's library may be listed under two paths: one is enough.
         let Some(rlib) = find("rlib").filter(|_| seen.insert(message.package_id.clone())) else { continue };
-        // The top crate is done after all that it uses, but not after crates of the standard library that it does not use.
-        if is_own {
+        // The top crate may be done before what it uses: it waits for their metadata alone.
+        if sources::real(&message.manifest_path) == sources::real(manifest) {
             dep_info = Some(rlib.with_extension("d"));
         }
         // The top crate's is listed where another build may replace it; the original has a hash in its name.
@@ -410,11 +411,14 @@ mod tests {
             "{{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#syn\",\"manifest_path\":\"/s/Cargo.toml\",\"filenames\":[\"/t/release/deps/libsyn.rlib\"]}}\n\
              {{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#half\",\"manifest_path\":\"/h/Cargo.toml\",\"filenames\":[\"{at}/libhalf.rlib\"]}}\n\
              {{\"reason\":\"build-script-executed\",\"package_id\":\"path+file:///k#0.1.0\"}}\n\
-             {{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///k#0.1.0\",\"manifest_path\":\"/k/Cargo.toml\",\"filenames\":[\"{at}/libk.rlib\",\"{at}/deps/libk-1.rlib\"]}}\n"
+             {{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///k#0.1.0\",\"manifest_path\":\"/k/Cargo.toml\",\"filenames\":[\"{at}/libk.rlib\",\"{at}/deps/libk-1.rlib\"]}}\n\
+             {{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///helpers#0.1.0\",\"manifest_path\":\"/helpers/Cargo.toml\",\"filenames\":[\"{at}/libhelpers.rlib\"]}}\n"
         );
-        let compiled = read_messages(&stdout, "k".to_owned(), Path::new("/no/k/Cargo.toml")).unwrap();
+        let compiled = read_messages(&stdout, "k".to_owned(), Path::new("/k/Cargo.toml")).unwrap();
         std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
-        assert_eq!(compiled.rlibs, [folder.join("libhalf.rlib"), folder.join("libk.rlib")]);
-        assert_eq!(compiled.sources, [PathBuf::from("/k/Cargo.toml"), PathBuf::from("/k/src/lib.rs")]);
+        let rlibs = ["libhalf.rlib", "libk.rlib", "libhelpers.rlib"].map(|file| folder.join(file));
+        assert_eq!(compiled.rlibs, rlibs);
+        let sources = ["/k/Cargo.toml", "/helpers/Cargo.toml", "/k/src/lib.rs"];
+        assert_eq!(compiled.sources, sources.map(PathBuf::from));
     }
 }

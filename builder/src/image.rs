@@ -144,6 +144,26 @@ pub fn with_code(
     Ok((text, files))
 }
 
+/// Writes the file by which `include_image!` finds the images in `out`: it has a macro that knows them by their names.
+pub fn list(out: &Path, names: &[String]) -> Result<(), Error> {
+    let mut text = "macro_rules! warpsmith_image {\n".to_owned();
+    for name in names {
+        let _ = writeln!(
+            text,
+            "    ({name:?}) => {{ include!(concat!(env!(\"OUT_DIR\"), \"/{name}_image.rs\")) }};"
+        );
+    }
+    let known: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    let known =
+        format!("; build.rs makes {}, named as the packages of kernels with `_` for `-`", known.join(", "));
+    let _ = writeln!(
+        text,
+        "    ($name:tt) => {{ compile_error!(concat!(\"there is no image \", stringify!($name), {known:?})) }};\n}}"
+    );
+    let file = out.join("warpsmith_images.rs");
+    std::fs::write(&file, text).map_err(Error::io("cannot write", &file))
+}
+
 fn of_compilers(compilers: &Compilers<'_>) -> String {
     format!("Compilers {{ device: {:?}, host: {:?} }}", compilers.device, compilers.host)
 }
@@ -263,6 +283,20 @@ mod tests {
             "host: \"rustc 1.95.0, LLVM 21.1.0\"",
         ] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn images_are_found_by_their_names() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-list-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        list(&folder, &["heat_kernels".to_owned(), "other".to_owned()]).unwrap();
+        let text = std::fs::read_to_string(folder.join("warpsmith_images.rs")).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        for words in
+            ["(\"other\") =>", "/heat_kernels_image.rs", "makes \\\"heat_kernels\\\", \\\"other\\\","]
+        {
+            assert!(text.contains(words), "{words}: {text}");
         }
     }
 

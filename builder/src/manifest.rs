@@ -147,6 +147,14 @@ impl Manifest {
     }
 }
 
+/// The folder, without links, of the workspace that `folder` lies in; `None` outside of packages.
+pub fn root_of(folder: &Path) -> Option<PathBuf> {
+    let folder = std::fs::canonicalize(folder).ok()?;
+    let nearest = folder.ancestors().find(|folder| folder.join("Cargo.toml").is_file())?;
+    // A workspace may have no package of its own.
+    Some(Manifest::of(nearest).map_or_else(|_| nearest.to_path_buf(), |manifest| manifest.workspace_root()))
+}
+
 /// The tables of a manifest or of a lock file.
 pub fn parse(text: &str) -> Result<Table, String> {
     text.strip_prefix('\u{feff}').unwrap_or(text).parse::<Table>().map_err(|error| error.to_string())
@@ -269,6 +277,11 @@ mod tests {
             assert_eq!(root("examples/kernels"), folder.join("examples/kernels"));
             assert_eq!(root("tests/kernels"), folder);
             assert_eq!(root("own"), folder.join("own"));
+            let real = std::fs::canonicalize(folder).unwrap();
+            std::fs::create_dir_all(folder.join("kernels/src/inner")).unwrap();
+            assert_eq!(root_of(&folder.join("kernels/src/inner")), Some(real.clone()));
+            assert_eq!(root_of(folder), Some(real));
+            assert_eq!(root_of(Path::new("/proc")), None);
         });
     }
 

@@ -92,9 +92,9 @@ fn hash(folder: &Path) -> u64 {
     image::hash(folder.as_os_str().as_encoded_bytes())
 }
 
-/// `folder` without links.
-fn real(folder: &Path) -> PathBuf {
-    std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf())
+/// `path` without links.
+pub fn real(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
 #[cfg(test)]

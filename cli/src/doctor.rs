@@ -190,7 +190,12 @@ fn build_tools() -> Vec<Check> {
     let libdevice = check("libdevice", libdevice, "no exp, sin, erf and their kin in kernels");
     let cudadevrt = tools.cudadevrt.as_deref().map(found);
     let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
-    vec![compiler, ptxas, libdevice, cudadevrt]
+    let mut checks = vec![compiler, ptxas, libdevice, cudadevrt];
+    if let Err(error) = toolchain::check_variables() {
+        let fix = [format!("unset {}", error.variable)];
+        checks.push(Check::new("variables", Status::Broken, error.to_string(), &fix));
+    }
+    checks
 }
 
 fn setup_command() -> &'static str {

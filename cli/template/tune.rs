@@ -1,9 +1,9 @@
 //! Measures and tunes the kernels of this package, with the commands of `warpsmith`:
 //!
 //! ```text
-//! cargo bench --features tune                                    # a quick look at both
-//! cargo bench --features tune -- bench saxpy --sizes 2^20 --all
-//! cargo bench --features tune -- tune saxpy smooth
+//! cargo bench --bench tune --features tune                          # a quick look at both
+//! cargo bench --bench tune --features tune -- bench saxpy --sizes 2^20 --all
+//! cargo bench --bench tune --features tune -- tune saxpy smooth
 //! ```
 
 use {{kernels_crate}}::{BLOCK, saxpy, smooth};

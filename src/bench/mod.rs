@@ -78,7 +78,7 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
 /// warpsmith::bench_main!(tuned_saxpy());
 /// ```
 ///
-/// and then `cargo bench --bench tune -- tune saxpy`. `examples/own-kernels` in the repository is such a package.
+/// and then `cargo bench --bench tune -- tune saxpy`, with `--features` if the bench has required features. `examples/own-kernels` in the repository is such a package.
 #[cfg(feature = "command")]
 #[macro_export]
 macro_rules! bench_main {

@@ -142,8 +142,17 @@ pub use reduce::{
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
+// Each by its name, so that the compiler can say which feature it needs.
 #[cfg(feature = "rows")]
-pub use rows::*;
+pub use rows::{
+    Predicate, RotaryPairs, Sampling, all, any, append_to_cache, argmax_columns, argmax_rows,
+    argmax_segments, argmin_columns, argmin_rows, argmin_segments, count_if, count_if_into, dot, dot_into,
+    l1_norm, l1_norm_into, l2_norm, l2_norm_into, layer_norm, layer_norm_backward, log_softmax,
+    log_softmax_backward, max_columns, max_rows, max_segments, mean_columns, mean_rows, mean_segments,
+    min_columns, min_rows, min_segments, prod_columns, prod_rows, prod_segments, rms_norm, rms_norm_backward,
+    rotary, sample, softmax, softmax_backward, sum_columns, sum_rows, sum_segments, swiglu, top_k, variance,
+    variance_into,
+};
 #[cfg(feature = "scan")]
 pub use scan::{
     exclusive_max, exclusive_max_with, exclusive_min, exclusive_min_with, exclusive_scan, exclusive_sum,

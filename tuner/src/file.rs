@@ -2,6 +2,7 @@
 //!
 //! Guarantees: what is written is either the whole new file or what was there before; no link is followed to write it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -64,16 +65,38 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     })
 }
 
-/// Where results go by default: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current folder), else the folder
-/// of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches); `None` without one.
+/// Where results go by default: `warpsmith/` in cargo's target folder in a cargo project (a `Cargo.toml` in the current folder),
+/// else the folder of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches); `None` without one.
 /// The file is named for the command, the time in seconds since 1970 and the process.
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
-        true => Path::new("target").join("warpsmith"),
+        true => target_folder().join("warpsmith"),
         false => warpsmith_store::user_directory()?,
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))
+}
+
+/// Cargo's target folder: that of its variables, else that of the program which cargo runs, else `target`.
+fn target_folder() -> PathBuf {
+    let [program, here] = [std::env::current_exe().ok(), std::env::current_dir().ok()];
+    target_folder_by(|name| std::env::var_os(name), program.as_deref(), here.as_deref())
+}
+
+fn target_folder_by(
+    read: impl Fn(&str) -> Option<OsString>,
+    program: Option<&Path>,
+    here: Option<&Path>,
+) -> PathBuf {
+    let set = |name| read(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    // Cargo marks the folder, which its configuration may name.
+    let of_program = || {
+        set("CARGO_MANIFEST_DIR")?;
+        let folder = program?.ancestors().filter(|folder| folder.join("CACHEDIR.TAG").is_file()).last()?;
+        Some(here.and_then(|here| folder.strip_prefix(here).ok()).unwrap_or(folder).to_path_buf())
+    };
+    let named = set("CARGO_TARGET_DIR").or_else(|| set("CARGO_BUILD_TARGET_DIR"));
+    named.or_else(of_program).unwrap_or_else(|| PathBuf::from("target"))
 }
 
 #[cfg(test)]
@@ -85,6 +108,32 @@ mod tests {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         folder
+    }
+
+    #[test]
+    fn results_go_into_cargos_target_folder() {
+        let project = folder("project");
+        let of = |set: &[(&str, &str)], program: &Path| {
+            let read = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into());
+            target_folder_by(read, Some(program), Some(&project))
+        };
+        for (target, is_marked, expected) in
+            [("shared", true, Path::new("shared")), ("other", false, Path::new("target"))]
+        {
+            let program = project.join(target).join("release/deps/tune");
+            fs::create_dir_all(program.parent().unwrap()).unwrap();
+            if is_marked {
+                fs::write(project.join(target).join("CACHEDIR.TAG"), "").unwrap();
+            }
+            assert_eq!(of(&[("CARGO_MANIFEST_DIR", "/p")], &program), expected);
+            // Not run by cargo.
+            assert_eq!(of(&[], &program), Path::new("target"));
+            let named =
+                [("CARGO_MANIFEST_DIR", "/p"), ("CARGO_TARGET_DIR", "/t"), ("CARGO_BUILD_TARGET_DIR", "/b")];
+            assert_eq!(of(&named, &program), Path::new("/t"));
+            assert_eq!(of(&named[2..], &program), Path::new("/b"));
+        }
+        fs::remove_dir_all(project).unwrap();
     }
 
     #[test]

@@ -212,11 +212,31 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     ];
     let quick = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-store"];
     run(lint(whole(&[&tune[..], &quick].concat()).arg("--out").arg(outside.join("tune.json"))))?;
+    name_features(
+        &project,
+        &mut whole(&["build", "--test", "features", "--features", "tune", "--color", "never"]),
+    )?;
     // Without a device toolchain only the project itself is built again.
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))?;
     find_fault(root, &project, &target)
+}
+
+/// Uses what needs features that the project has not turned on: the compiler has to name them.
+fn name_features(project: &Path, build: &mut Command) -> Result<()> {
+    let features = ["blas", "dnn", "fft", "rand", "sparse", "glam"];
+    let file = project.join("tests/features.rs");
+    let text = "use warpsmith::library::{blas, dnn, fft, rand, sparse};\nuse warpsmith::glam;\n";
+    fs::write(&file, text).map_err(Error::file(&file))?;
+    let output = build.output().map_err(|source| Error::NotStarted { command: "cargo".into(), source })?;
+    fs::remove_file(&file).map_err(Error::file(&file))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_named = |feature: &&str| said.contains(&format!("gated behind the `{feature}` feature"));
+    if !output.status.success() && features.iter().all(is_named) {
+        return Ok(());
+    }
+    Err(Error::Unexpected(format!("a feature is not named ({}):\n{said}", output.status)))
 }
 
 /// A kernel that lacks a barrier, which is added to the project.
@@ -243,7 +263,7 @@ use warpsmith::{Device, DeviceBuffer, Error, Launch};
 fn neighbours_are_read() -> Result<(), Error> {
     let stream = Device::open(\"cpu\")?.default_stream();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
-    let kernel = stream.device().load(&own_kernels::KERNELS)?.kernel::<kernels::neighbours>()?;
+    let kernel = stream.device().load(&own_kernels::KERNELS)?.kernel::<own_kernels_kernels::neighbours>()?;
     unsafe { kernel.launch_unsafe(&stream, Launch::linear(64, 64), (&mut out,))? };
     stream.synchronize()
 }

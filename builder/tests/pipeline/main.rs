@@ -12,5 +12,6 @@ mod no_toolchain;
 mod panic_calls;
 mod profiles;
 mod ptx_facts;
+mod two_projects;
 mod values;
 mod wgmma;

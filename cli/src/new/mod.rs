@@ -90,7 +90,7 @@ fn fill(
     depth: usize,
     is_library: bool,
 ) -> String {
-    let kernels = if is_library { format!("{}-kernels", name.package) } else { "kernels".to_owned() };
+    let kernels = name.kernels();
     let publish = if is_library { "" } else { "publish = false\n" };
     let version = if is_library { ", version = \"0.1.0\"" } else { "" };
     template

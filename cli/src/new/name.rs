@@ -21,7 +21,7 @@ const KEYWORDS: [&str; 54] = [
 const RESERVED: [&str; 9] =
     ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
 /// Crates that the project uses.
-const USED: [&str; 4] = ["kernels", "warpsmith", "gpu_std", "gpu_kernels"];
+const USED: [&str; 3] = ["warpsmith", "gpu_std", "gpu_kernels"];
 
 impl Name {
     /// The name `given`, or else the last part of the project's path.
@@ -40,6 +40,12 @@ impl Name {
             Some(problem) => Err(format!("{package:?} cannot be the name of a package: {problem}; {advice}")),
             None => Ok(Name { package }),
         }
+    }
+
+    /// The name of the package of its kernels. It is the project's own: cargo mixes up packages of one name where two
+    /// projects share a target folder.
+    pub fn kernels(&self) -> String {
+        format!("{}-kernels", self.package)
     }
 
     /// The name of its library in Rust.
@@ -65,7 +71,8 @@ fn problem(name: &str) -> Option<String> {
     if RESERVED.contains(&library.as_str()) {
         return Some("it is reserved by Rust or cargo".to_owned());
     }
-    if USED.contains(&library.as_str()) || library.starts_with("warpsmith_") {
+    let is_used = |name: &str| USED.contains(&name);
+    if is_used(&library) || is_used(&format!("{library}_kernels")) || library.starts_with("warpsmith_") {
         return Some("the project uses a crate of that name".to_owned());
     }
     None
@@ -81,7 +88,7 @@ mod tests {
         assert_eq!(of("work/heat-2d"), Ok(("heat_2d".to_owned(), "heat-2d".to_owned())));
         assert_eq!(of("a/b/"), Ok(("b".to_owned(), "b".to_owned())));
         assert!(of("..").is_err_and(|error| error.contains("has no name at its end")));
-        assert!(Name::of(Path::new("2d"), Some("two-d")).is_ok());
+        assert_eq!(Name::of(Path::new("2d"), Some("two-d")).unwrap().kernels(), "two-d-kernels");
     }
 
     #[test]
@@ -92,7 +99,7 @@ mod tests {
             ("a b", "' '"),
             ("fn", "keyword"),
             ("test", "reserved"),
-            ("kernels", "uses a crate"),
+            ("gpu", "uses a crate"),
             ("warpsmith", "uses a crate"),
             ("gpu-std", "uses a crate"),
             ("warpsmith-runtime", "uses a crate"),

@@ -63,6 +63,27 @@ fn a_library_has_kernels_that_can_be_published() {
 }
 
 #[test]
+fn every_project_has_kernels_of_a_name_of_its_own() {
+    for arguments in [&["new", "heat"][..], &["new", "heat", "--lib"]] {
+        let run = run(arguments);
+        assert_eq!(run.code(), Some(0), "{}", run.stderr());
+        let files = files(&run.folder.join("heat"));
+        let has = |place: &str, words: &str| {
+            let (_, text) = files.iter().find(|(file, _)| file == Path::new(place)).unwrap();
+            assert!(text.contains(words), "{place}: {text}");
+        };
+        has("kernels/Cargo.toml", "name = \"heat-kernels\"");
+        has("Cargo.toml", "heat-kernels = { path = \"kernels\"");
+        has("Cargo.toml", "[profile.dev.package.heat-kernels]");
+        has("src/lib.rs", "include_image!(\"heat_kernels\")");
+        has("benches/tune.rs", "use heat_kernels::");
+        has("README.md", "`heat-kernels`");
+        // The library and the program have unit tests, which do not take the arguments.
+        has("README.md", "cargo bench --bench tune --features tune -- bench saxpy");
+    }
+}
+
+#[test]
 fn new_refuses_without_leaving_anything() {
     let folder = folder();
     fs::create_dir(folder.join("there")).unwrap();
@@ -100,5 +121,23 @@ fn setup_names_a_toolchain_that_was_chosen_and_does_not_do() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains("WARPSMITH_DEVICE_RUSTC is set") && said.contains("no such file"), "{said}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn relative_paths_of_tools_are_refused() {
+    let folder = folder();
+    for variable in
+        ["WARPSMITH_DATA_DIR", "WARPSMITH_DEVICE_RUSTC", "WARPSMITH_LLVM_BIN", "WARPSMITH_CUDA_TOOLS"]
+    {
+        let output = command(&folder, &["setup"]).env(variable, "tools/bin").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said.contains(variable) && said.contains("relative path \"tools/bin\""), "{said}");
+        let doctor = command(&folder, &["doctor"]).env(variable, "tools/bin").output().unwrap();
+        let said = String::from_utf8(doctor.stdout).unwrap();
+        assert!(said.contains(&format!("unset {variable}")), "{said}");
+    }
+    assert!(!folder.join("tools").exists());
     fs::remove_dir_all(folder).unwrap();
 }

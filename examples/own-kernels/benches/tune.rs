@@ -1,12 +1,12 @@
 //! Measures and tunes the kernels of this package, with the commands of `warpsmith`:
 //!
 //! ```text
-//! cargo bench --features tune                                    # a quick look at both
-//! cargo bench --features tune -- bench saxpy --sizes 2^20 --all
-//! cargo bench --features tune -- tune saxpy smooth
+//! cargo bench --bench tune --features tune                          # a quick look at both
+//! cargo bench --bench tune --features tune -- bench saxpy --sizes 2^20 --all
+//! cargo bench --bench tune --features tune -- tune saxpy smooth
 //! ```
 
-use kernels::{BLOCK, saxpy, smooth};
+use own_kernels_kernels::{BLOCK, saxpy, smooth};
 use warpsmith::bench::kernel::ArrayKernel;
 
 warpsmith::bench_main!(tuned_saxpy(), tuned_smooth());

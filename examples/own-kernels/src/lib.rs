@@ -1,17 +1,17 @@
 //! The kernels of this package, launched: upload, launch, download.
 
-use kernels::BLOCK;
+use own_kernels_kernels::BLOCK;
 use warpsmith::{Device, DeviceBuffer, Error, GpuImage, Launch};
 
 /// The GPU image that build.rs made of `kernels/`.
-pub static KERNELS: GpuImage = warpsmith::include_image!("kernels");
+pub static KERNELS: GpuImage = warpsmith::include_image!("own_kernels_kernels");
 
 /// `a * x + y`, computed on `device`.
 pub fn saxpy(device: &Device, a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Error> {
     let stream = device.default_stream();
     let x = DeviceBuffer::from_host(&stream, x)?;
     let mut y = DeviceBuffer::from_host(&stream, y)?;
-    let kernel = device.load(&KERNELS)?.kernel::<kernels::saxpy>()?;
+    let kernel = device.load(&KERNELS)?.kernel::<own_kernels_kernels::saxpy>()?;
     kernel.launch(&stream, Launch::auto(x.len()), (a, &x, &mut y))?;
     y.to_host()
 }
@@ -21,7 +21,7 @@ pub fn smooth(device: &Device, data: &[f32]) -> Result<Vec<f32>, Error> {
     let stream = device.default_stream();
     let data = DeviceBuffer::from_host(&stream, data)?;
     let mut out = DeviceBuffer::uninit(&stream, data.len())?;
-    let kernel = device.load(&KERNELS)?.kernel::<kernels::smooth>()?;
+    let kernel = device.load(&KERNELS)?.kernel::<own_kernels_kernels::smooth>()?;
     kernel.launch(&stream, Launch::linear(data.len(), BLOCK as u32), (&data, &mut out))?;
     out.to_host()
 }

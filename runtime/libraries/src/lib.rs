@@ -29,7 +29,11 @@
 //! captured: another thread's capture then ends with an error. The thread that captures may use a library for the first time.
 
 #![deny(missing_docs)]
-#![cfg(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse"))]
+// The modules are left out one by one, so that the compiler can say which feature one needs.
+#![cfg_attr(
+    not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),
+    allow(dead_code, unused_imports)
+)]
 
 #[cfg(feature = "blas")]
 pub mod blas;

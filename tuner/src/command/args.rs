@@ -68,7 +68,7 @@ pub struct Output {
     /// Print one line of comma-separated values for each configuration instead of the table
     #[arg(long, group = "form")]
     pub csv: bool,
-    /// Results file [default: target/warpsmith/ in a cargo project, else warpsmith/ in the user's cache folder]
+    /// Results file [default: warpsmith/ in cargo's target folder in a cargo project, else warpsmith/ in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

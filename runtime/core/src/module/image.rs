@@ -33,19 +33,22 @@ pub struct GpuImage {
 /// ```
 #[macro_export]
 macro_rules! include_image {
-    ($crate_name:literal) => {{
+    ($crate_name:tt) => {{
         #[allow(unused_imports)]
         use $crate::module::spec::*;
-        const SPEC: ImageSpec = include!(concat!(
-            env!(
-                "OUT_DIR",
-                "include_image! needs the package's build script, build.rs, which builds the image: \
-                 `warpsmith_builder::PtxBuilder::new(\"kernels\").build()`"
-            ),
-            "/",
-            $crate_name,
-            "_image.rs"
-        ));
+        // It defines `warpsmith_image!`: the images that there are, by their names.
+        #[macro_use]
+        mod images {
+            include!(concat!(
+                env!(
+                    "OUT_DIR",
+                    "include_image! needs the package's build script, build.rs, which builds the image: \
+                     `warpsmith_builder::PtxBuilder::new(\"kernels\").build()`"
+                ),
+                "/warpsmith_images.rs"
+            ));
+        }
+        const SPEC: ImageSpec = warpsmith_image!($crate_name);
         // SAFETY: the builder wrote the file from the code that it describes.
         unsafe { $crate::GpuImage::new(SPEC) }
     }};
