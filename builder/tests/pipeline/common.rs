@@ -47,14 +47,15 @@ pub fn ptx(image: &BuiltImage, arch: &str) -> String {
 /// Types like those of `gpu_spec::image`, for programs without dependencies that include an image.
 pub const IMAGE_TYPES: &str = concat!(
     include_str!("../../../gpu-spec/src/image.rs"),
-    "\n#[derive(Debug, Clone, Copy, PartialEq, Eq)] pub struct AbiParam { pub kind: u32, pub size: u32, pub align: u32 }\n"
+    "\n#[derive(Debug, Clone, Copy, PartialEq, Eq)] pub struct AbiParam { pub kind: u32, pub size: u32, pub align: u32 }\n\
+     pub struct KernelInfo { pub symbol: &'static str, pub module: &'static str }\n"
 );
 
 /// A module `name` with these types.
 pub fn image_types(name: &str) -> String {
     let types: String = IMAGE_TYPES
         .lines()
-        .filter(|line| !line.starts_with("//!") && !line.starts_with("pub use"))
+        .filter(|line| !["//!", "pub use", "use crate::"].iter().any(|start| line.starts_with(start)))
         .map(|line| format!("{line}\n"))
         .collect();
     format!("#[allow(dead_code)] mod {name} {{\n{types}}}\nuse {name}::*;\n")

@@ -17,7 +17,7 @@ fn main() {
     let kernel = <kernels::value as gpu_std::Kernel>::spec();
     let source = IMAGE.sources.iter().find(|source| source.package.name == kernel.package).unwrap();
     let is_own = source.folders.contains(&kernel.folder);
-    println!(\"{} {is_own} {:x}\", kernels::PROJECT, IMAGE.parts[0].forms[0].hash);
+    println!(\"{} {is_own} {:x}\", kernels::FOLDER, IMAGE.parts[0].forms[0].hash);
 }
 ";
 
@@ -51,7 +51,7 @@ fn project(base: &Path, name: &str) -> PathBuf {
         (
             "kernels/src/lib.rs",
             format!(
-                "#![no_std]\nuse gpu_std::prelude::*;\npub const PROJECT: &str = {name:?};\n#[kernel]\n\
+                "#![no_std]\nuse gpu_std::prelude::*;\npub const FOLDER: &str = env!(\"CARGO_MANIFEST_DIR\");\n#[kernel]\n\
                  pub fn value(mut y: DisjointMut<u32>) {{\n    if let Some(y) = y.get_mut(thread::unique_index()) {{ *y = {}; }}\n}}\n",
                 name.len()
             ),
@@ -66,7 +66,7 @@ fn project(base: &Path, name: &str) -> PathBuf {
     project
 }
 
-/// Builds and runs a project: whose kernels it was linked with, whether they are those of its image, and the image's hash.
+/// Builds and runs a project: the folder of the kernels that it was linked with, whether they are those of its image, and the image's hash.
 fn run(project: &Path) -> (String, bool, String) {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let output = Command::new(cargo)
@@ -85,7 +85,8 @@ fn run(project: &Path) -> (String, bool, String) {
 
 #[test]
 fn kernels_of_the_other_project_are_told_apart() {
-    let base = folders("two-projects").out_dir;
+    // Not in the target folder: cargo would know the files of each by their own paths.
+    let base = std::env::temp_dir().join(format!("warpsmith-two-projects-{}", std::process::id()));
     let [one, second] = ["one", "second"].map(|name| project(&base, name));
     let mut images = Vec::new();
     for (name, folder, is_edited) in
@@ -96,10 +97,15 @@ fn kernels_of_the_other_project_are_told_apart() {
             fs::write(&file, fs::read_to_string(&file).unwrap()).unwrap();
         }
         let (linked, is_own, image) = run(folder);
-        assert_eq!(is_own, linked == name, "{name} was linked with the kernels of {linked}");
+        assert_eq!(
+            is_own,
+            Path::new(&linked) == folder.join("kernels"),
+            "{name} was linked with the kernels of {linked}"
+        );
         assert!(!is_edited || is_own);
         images.push(image);
     }
     // The code for the GPU is each project's own.
     assert!(images[0] == images[3] && images[1] == images[2] && images[0] != images[1], "{images:?}");
+    fs::remove_dir_all(base).unwrap();
 }
