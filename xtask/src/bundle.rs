@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::check::{OWN_KERNELS, target_dir};
+use crate::difftest;
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, run, run_lines, step};
 use crate::setup::setup;
@@ -20,8 +21,11 @@ const LIMIT: u64 = 60 << 20;
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 14] = [
+const LEFT_OUT: [&str; 17] = [
     "xtask",
+    "difftest-generator",
+    "difftest-runner",
+    "difftest-support",
     "warpsmith-builder",
     "warpsmith-check",
     "warpsmith-emulator",
@@ -73,6 +77,7 @@ pub fn bundle(root: &Path) -> Result<()> {
             &[&packages[..], &["--benches", "--examples", "--bins"]].concat(),
         )?);
         programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
+        programs.push(Program { built: difftest::program(root)?, place: "difftest".to_owned() });
         programs.sort_by(|a, b| a.place.cmp(&b.place));
         programs.dedup();
         Ok(programs)
@@ -183,6 +188,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         ("run-agreement", include_str!("../bundle/run-agreement")),
         ("run-counters", include_str!("../bundle/run-counters")),
         ("run-benches", include_str!("../bundle/run-benches")),
+        ("run-difftest", include_str!("../bundle/run-difftest")),
         ("run-kernels", include_str!("../bundle/run-kernels")),
         ("run-tensor", include_str!("../bundle/run-tensor")),
         ("run-collective", include_str!("../bundle/run-collective")),

@@ -6,6 +6,7 @@
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
 //! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of planted faults |
+//! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
 //! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
@@ -26,6 +27,7 @@ mod browser;
 mod bundle;
 mod check;
 mod check_kernels;
+mod difftest;
 mod error;
 mod fuzz;
 mod layers;
@@ -52,6 +54,8 @@ usage: cargo xtask COMMAND
   test --quick format, lint and tests of what was changed and of what depends on it directly
   check-kernels
                find races and wrong accesses to memory in our own kernels
+  difftest [--seed S] [--count N] [--reduce SEED:KERNEL[:STEP[.CANDIDATE]…]]
+               generate random kernels, run them as plain Rust and on the emulated device, and make what differs small
   layers       fail on imports that lead upwards, and on large circles of files
   book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         ["test"] => check::check(&root),
         ["test", "--quick"] => quick::quick(&root),
         ["check-kernels"] => check_kernels::check_kernels(&root),
+        ["difftest", arguments @ ..] => difftest::difftest(&root, arguments),
         ["layers"] => layers::check(&root),
         ["book"] => book::book(&root),
         ["fuzz"] => fuzz::fuzz(&root, None),

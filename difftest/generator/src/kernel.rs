@@ -1,0 +1,132 @@
+//! [`Kernel`]s, and their text.
+
+use std::fmt::Write;
+
+use crate::kinds;
+use crate::random::Random;
+
+/// The most steps of a kernel; a thread writes a word for each.
+const STEPS: usize = 4;
+
+/// A statement of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Its text.
+    pub text: String,
+    /// Whether other statements need it.
+    pub is_needed: bool,
+}
+
+/// A part of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it is about.
+    pub kind: &'static str,
+    /// An operation of `support::team` and its number, which takes the hash of all threads.
+    pub team: Option<(&'static str, u32)>,
+    /// Whether it is a function that is not inlined.
+    pub is_apart: bool,
+    /// Its statements.
+    pub lines: Vec<Line>,
+}
+
+/// A kernel, and the launch that it needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its name, unique in a project.
+    pub name: String,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Blocks of the grid.
+    pub grid: u32,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+/// The kernels of a seed, from the first on.
+pub fn kernels(seed: u64, count: usize) -> Vec<Kernel> {
+    (0..count).map(|index| Kernel::random(seed, index)).collect()
+}
+
+impl Kernel {
+    /// Kernel `index` of a seed.
+    pub fn random(seed: u64, index: usize) -> Self {
+        let mut random = Random::new(seed, index as u64);
+        let (threads, grid) = random.pick(&[(64, 3), (96, 2), (128, 2), (256, 1), (70, 3), (32, 6)]);
+        let count = random.within(2, STEPS);
+        let steps = (0..count).map(|_| kinds::step(&mut random, threads)).collect();
+        Kernel { name: format!("k{index:04}"), threads, grid, steps }
+    }
+
+    /// The text of the kernel and of its functions.
+    pub fn source(&self) -> String {
+        let name = &self.name;
+        let mut text = String::new();
+        let mut calls = String::new();
+        for (index, step) in self.steps.iter().enumerate() {
+            let attribute = if step.is_apart { "#[inline(never)]\n" } else { "" };
+            let result = if step.team.is_some() { " -> u64" } else { "" };
+            _ = writeln!(
+                text,
+                "/// {}.\n{attribute}pub fn {name}_s{index}(c: &Input, s: &mut State){result} {{",
+                step.kind
+            );
+            for line in &step.lines {
+                _ = writeln!(text, "    {}", line.text);
+            }
+            text += if step.team.is_some() { "    s.h\n}\n\n" } else { "}\n\n" };
+            calls += &match step.team {
+                Some((operation, number)) => format!(
+                    "    let value = {name}_s{index}(&c, &mut s);\n    s.add(team::{operation}(value, {number}));\n"
+                ),
+                None => format!("    {name}_s{index}(&c, &mut s);\n"),
+            };
+            _ = writeln!(calls, "    words[{index}] = s.h;");
+        }
+        _ = write!(
+            text,
+            "#[kernel(stack = 16384)]
+pub fn {name}(data: &[u64], atomics: &[Atomic<u64>], zero: u64, mut out: DisjointMut<u64, Chunks<WORDS>>) {{
+    let place = thread::unique_index();
+    let c = Input {{ data, atomics, zero, thread: place.get() as u64 }};
+    let mut s = State::new(c.thread);
+    let mut words = [0; WORDS];
+{calls}    if let Some(out) = out.get_mut(place) {{
+        out.copy_from_slice(&words);
+    }}
+}}
+"
+        );
+        text
+    }
+
+    /// How many statements there are.
+    pub fn lines(&self) -> usize {
+        self.steps.iter().map(|step| step.lines.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_text() {
+        let text = |seed, count| kernels(seed, count).iter().map(Kernel::source).collect::<Vec<_>>();
+        assert_eq!(text(7, 20), text(7, 30)[..20]);
+        assert_ne!(text(7, 20), text(8, 20));
+        let mut all = text(7, 200);
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 200);
+    }
+
+    #[test]
+    fn every_kind_of_step_is_made() {
+        let kernels = kernels(1, 400);
+        let made = |kind: &str| kernels.iter().flat_map(|kernel| &kernel.steps).any(|step| step.kind == kind);
+        for kind in kinds::names() {
+            assert!(made(kind), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! [`Project`]: the files of a cargo project with kernels, and the program that runs them.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::kernel::Kernel;
+
+/// Kernels of a module: a part of the image each, so that modules are compiled side by side.
+const MODULE: usize = 24;
+
+/// A project of random kernels.
+#[derive(Clone, Copy)]
+pub struct Project<'a> {
+    /// Its folder.
+    pub folder: &'a Path,
+    /// The root of the repository.
+    pub repository: &'a Path,
+    /// The kernels' seed, for reports.
+    pub seed: u64,
+    /// The kernels.
+    pub kernels: &'a [Kernel],
+    /// Whether the kernels written by hand are part of the program.
+    pub has_hand_written: bool,
+}
+
+/// The text of a module of kernels.
+pub fn module_of(kernels: &[Kernel]) -> String {
+    let mut text = String::from("use difftest_support::*;\n\n");
+    for kernel in kernels {
+        text += &kernel.source();
+        text.push('\n');
+    }
+    text
+}
+
+/// The list of kernels that the runner takes; `path` is where their modules are.
+pub fn cases_of(kernels: &[Kernel], path: impl Fn(usize) -> String) -> String {
+    let mut text = String::from("[\n");
+    for (index, kernel) in kernels.iter().enumerate() {
+        let (name, path) = (&kernel.name, path(index));
+        _ = write!(
+            text,
+            "difftest_runner::generated!({path}, {name}, {}, {}, r####\"{}\"####, [",
+            kernel.threads,
+            kernel.grid,
+            kernel.source()
+        );
+        for (step, part) in kernel.steps.iter().enumerate() {
+            _ = match part.team {
+                Some((operation, number)) => {
+                    write!(text, "Step::Team({path}::{name}_s{step}, model::{operation}, {number}), ")
+                }
+                None => write!(text, "Step::Own({path}::{name}_s{step}), "),
+            };
+        }
+        text += "]),\n";
+    }
+    text += "]";
+    text
+}
+
+/// Lints that random code is not held to.
+const ALLOW: &str = "#![allow(warnings, arithmetic_overflow, unconditional_panic, clippy::all)]\n";
+
+impl Project<'_> {
+    /// Writes the project. Files that would stay the same are not touched, so that cargo builds what has changed.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn write(&self) -> io::Result<()> {
+        let modules: Vec<&[Kernel]> = self.kernels.chunks(MODULE).collect();
+        let kernels = self.folder.join("kernels/src");
+        fs::create_dir_all(&kernels)?;
+        fs::create_dir_all(self.folder.join("src"))?;
+        let mut root = format!("#![cfg_attr(target_arch = \"nvptx64\", no_std)]\n{ALLOW}");
+        for (index, module) in modules.iter().enumerate() {
+            _ = writeln!(root, "pub mod m{index:02};");
+            update(&kernels.join(format!("m{index:02}.rs")), &module_of(module))?;
+        }
+        update(&kernels.join("lib.rs"), &root)?;
+        update(&self.folder.join("kernels/Cargo.toml"), &self.kernels_manifest())?;
+        update(&self.folder.join("Cargo.toml"), &self.manifest())?;
+        update(&self.folder.join("build.rs"), &self.build_script())?;
+        let name = self.name();
+        let cases = cases_of(self.kernels, |index| format!("{name}_kernels::m{:02}", index / MODULE));
+        let hand = if self.has_hand_written { "    cases.extend(difftest_hand::cases());\n" } else { "" };
+        let image = if self.has_hand_written { "Some(&HAND)" } else { "None" };
+        let hand_image = if self.has_hand_written {
+            "static HAND: GpuImage = include_image!(\"difftest_hand\");\n"
+        } else {
+            ""
+        };
+        let main = format!(
+            "{ALLOW}use difftest_runner::{{Case, GpuImage, Images, Step, include_image}};
+use difftest_support::team::model;
+
+static KERNELS: GpuImage = include_image!(\"{name}_kernels\");
+{hand_image}
+fn main() -> std::process::ExitCode {{
+    let mut cases: Vec<Case> = Vec::from({cases});
+{hand}    difftest_runner::main({}, &Images {{ generated: &KERNELS, by_hand: {image} }}, &cases)
+}}
+",
+            self.seed
+        );
+        update(&self.folder.join("src/main.rs"), &main)
+    }
+
+    /// The package's name, that of its program. Cargo takes two packages of one name in a target folder for the same.
+    pub fn name(&self) -> &'static str {
+        if self.has_hand_written { "difftest" } else { "difftest_reduced" }
+    }
+
+    fn path(&self, inside: &str) -> PathBuf {
+        self.repository.join("difftest").join(inside)
+    }
+
+    fn kernels_manifest(&self) -> String {
+        format!(
+            "[package]\nname = \"{}_kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\ntest = false\ndoctest = false\n\n\
+             [dependencies]\ndifftest-support = {{ path = {:?} }}\ngpu-std = {{ path = {:?} }}\n",
+            self.name(),
+            self.path("support"),
+            self.repository.join("gpu-std"),
+        )
+    }
+
+    fn manifest(&self) -> String {
+        let hand = if self.has_hand_written {
+            format!("difftest-hand = {{ path = {:?} }}\n", self.path("hand"))
+        } else {
+            String::new()
+        };
+        format!(
+            "[workspace]\nmembers = [\"kernels\"]\n\n[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n\
+             [dependencies]\n{name}_kernels = {{ path = \"kernels\" }}\n{hand}difftest-runner = {{ path = {:?} }}\n\
+             difftest-support = {{ path = {:?} }}\n\n\
+             [build-dependencies]\nwarpsmith-builder = {{ path = {:?} }}\n\n\
+             [profile.dev]\nopt-level = 1\ndebug = \"line-tables-only\"\ndebug-assertions = false\noverflow-checks = false\n\
+             [profile.dev.package.\"*\"]\nopt-level = 1\ndebug = false\n",
+            self.path("runner"),
+            self.path("support"),
+            self.repository.join("builder"),
+            name = self.name(),
+        )
+    }
+
+    fn build_script(&self) -> String {
+        let hand = if self.has_hand_written {
+            format!(
+                "    warpsmith_builder::PtxBuilder::new({:?}).allow_spills(\"\").build()?;\n",
+                self.path("hand")
+            )
+        } else {
+            String::new()
+        };
+        format!(
+            "fn main() -> Result<(), warpsmith_builder::Error> {{\n    \
+             warpsmith_builder::PtxBuilder::new(\"kernels\").allow_spills(\"\").build()?;\n{hand}    Ok(())\n}}\n"
+        )
+    }
+}
+
+/// Writes a file if it would change.
+fn update(file: &Path, text: &str) -> io::Result<()> {
+    match fs::read_to_string(file) {
+        Ok(old) if old == text => Ok(()),
+        _ => fs::write(file, text),
+    }
+}

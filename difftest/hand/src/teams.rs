@@ -1,0 +1,55 @@
+//! A kernel for each operation of a team, and a case for each size of blocks.
+
+/// Declares kernels that call an operation twice, with two numbers, and the cases of them.
+macro_rules! teams {
+    ($($kernel:ident $operation:ident [$($size:literal)*];)*) => {
+        $(
+            #[doc = concat!("`team::", stringify!($operation), "`, twice.")]
+            #[gpu_std::kernel(stack = 4096)]
+            pub fn $kernel(
+                data: &[u64],
+                atomics: &[difftest_support::Atomic<u64>],
+                zero: u64,
+                mut out: gpu_std::prelude::DisjointMut<u64, gpu_std::prelude::Chunks<8>>,
+            ) {
+                let place = gpu_std::thread::unique_index();
+                let c = difftest_support::Input { data, atomics, zero, thread: place.get() as u64 };
+                let mut s = difftest_support::State::new(c.thread);
+                let value = $crate::teams::value(&c, &mut s);
+                s.add(difftest_support::team::$operation(value, 5));
+                let first = s.h;
+                let value = $crate::teams::value(&c, &mut s);
+                s.add(difftest_support::team::$operation(value, 38));
+                if let Some(out) = out.get_mut(place) {
+                    out.copy_from_slice(&[first, s.h, 0, 0, 0, 0, 0, 0]);
+                }
+            }
+        )*
+
+        /// The kernels as cases.
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub fn cases() -> Vec<difftest_runner::Case> {
+            use difftest_runner::Step;
+            use difftest_support::team::model;
+            vec![$($(difftest_runner::by_hand!(
+                $kernel,
+                concat!(stringify!($kernel), "_", stringify!($size)),
+                $size,
+                3,
+                concat!("team::", stringify!($operation), "(value, 5), then 38, in blocks of ", stringify!($size)),
+                [
+                    Step::Team($crate::teams::value, model::$operation, 5),
+                    Step::Team($crate::teams::value, model::$operation, 38),
+                ]
+            ),)*)*]
+        }
+    };
+}
+pub(crate) use teams;
+
+/// What a thread brings.
+#[inline(always)]
+pub fn value(c: &difftest_support::Input, s: &mut difftest_support::State) -> u64 {
+    s.add(c.w(11));
+    s.h ^ c.w(s.h & 63)
+}

@@ -1,0 +1,216 @@
+//! [`Case`]: a kernel, and the function that it has to agree with.
+
+use difftest_support::{ATOMICS, Input, State, WORDS};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Launch, Module, Stream};
+
+use crate::plain;
+
+/// A part of a generated kernel, as a function.
+#[derive(Clone, Copy)]
+pub enum Step {
+    /// A thread does it alone.
+    Own(fn(&Input, &mut State)),
+    /// The threads of a block compute a value each, and exchange them by an operation with a number.
+    Team(fn(&Input, &mut State) -> u64, fn(&[u64], u32) -> Vec<u64>, u32),
+}
+
+/// The images that a program has.
+pub struct Images {
+    /// That of the generated kernels.
+    pub generated: &'static GpuImage,
+    /// That of the kernels written by hand.
+    pub by_hand: Option<&'static GpuImage>,
+}
+
+/// A device with what the cases share.
+pub struct Session {
+    device: Device,
+    stream: Stream,
+    generated: &'static GpuImage,
+    by_hand: Option<&'static GpuImage>,
+    data: DeviceBuffer<u64>,
+}
+
+impl Session {
+    /// Opens a device by its name.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened.
+    pub fn open(name: &str, images: &Images) -> Result<Self, Error> {
+        Self::new(Device::open(name)?, images)
+    }
+
+    /// A session on a device.
+    ///
+    /// # Errors
+    ///
+    /// When the device has no memory left.
+    pub fn new(device: Device, images: &Images) -> Result<Self, Error> {
+        let stream = device.default_stream();
+        let data = DeviceBuffer::from_host(&stream, &crate::data())?;
+        Ok(Session { device, stream, generated: images.generated, by_hand: images.by_hand, data })
+    }
+
+    /// The stream that everything runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The generated kernels.
+    ///
+    /// # Errors
+    ///
+    /// When the device cannot take their code.
+    pub fn generated(&self) -> Result<Module, Error> {
+        self.device.load(self.generated)
+    }
+
+    /// The kernels written by hand.
+    ///
+    /// # Errors
+    ///
+    /// When the device cannot take their code.
+    pub fn by_hand(&self) -> Result<Module, Error> {
+        self.device.load(self.by_hand.unwrap_or(self.generated))
+    }
+
+    /// Words that every case reads.
+    pub fn data(&self) -> &DeviceBuffer<u64> {
+        &self.data
+    }
+}
+
+/// What a generated kernel takes.
+pub struct Arguments<'a> {
+    /// The words.
+    pub data: &'a DeviceBuffer<u64>,
+    /// The atomics of all threads.
+    pub atomics: DeviceBuffer<u64>,
+    /// The words of each thread.
+    pub out: DeviceBuffer<u64>,
+}
+
+type Run = fn(&Session, Launch, &mut Arguments) -> Result<(), Error>;
+
+enum Code {
+    Generated { threads: u32, grid: u32, steps: Vec<Step>, run: Run },
+    ByHand { expected: fn() -> Vec<u64>, run: fn(&Session) -> Result<Vec<u64>, Error> },
+}
+
+/// A kernel with the same as a function of the host.
+pub struct Case {
+    /// The kernel's name.
+    pub name: &'static str,
+    /// Its text, or where it is written.
+    pub source: &'static str,
+    code: Code,
+}
+
+impl Case {
+    /// A generated kernel; see [`generated!`](crate::generated!).
+    pub fn generated(
+        name: &'static str,
+        source: &'static str,
+        [threads, grid]: [u32; 2],
+        steps: Vec<Step>,
+        run: Run,
+    ) -> Self {
+        Case { name, source, code: Code::Generated { threads, grid, steps, run } }
+    }
+
+    /// A kernel written by hand: what it must give, and a launch of it.
+    pub fn by_hand(
+        name: &'static str,
+        source: &'static str,
+        expected: fn() -> Vec<u64>,
+        run: fn(&Session) -> Result<Vec<u64>, Error>,
+    ) -> Self {
+        Case { name, source, code: Code::ByHand { expected, run } }
+    }
+
+    /// The words that it must write, by plain Rust.
+    pub fn expected(&self) -> Vec<u64> {
+        match &self.code {
+            Code::Generated { threads, grid, steps, .. } => {
+                plain::run(*threads as usize, *grid as usize, steps)
+            }
+            Code::ByHand { expected, .. } => expected(),
+        }
+    }
+
+    /// The words that it writes on the device.
+    ///
+    /// # Errors
+    ///
+    /// Any of the device.
+    pub fn found(&self, session: &Session) -> Result<Vec<u64>, Error> {
+        let (threads, grid, run) = match &self.code {
+            Code::Generated { threads, grid, run, .. } => (*threads, *grid, run),
+            Code::ByHand { run, .. } => return run(session),
+        };
+        let words = vec![0xBAD; (threads * grid) as usize * WORDS];
+        let mut arguments = Arguments {
+            data: &session.data,
+            atomics: DeviceBuffer::from_host(&session.stream, &crate::atomics())?,
+            out: DeviceBuffer::from_host(&session.stream, &words)?,
+        };
+        run(session, Launch::grid_block(grid, threads), &mut arguments)?;
+        let mut found = arguments.out.to_host()?;
+        found.extend(arguments.atomics.to_host()?);
+        Ok(found)
+    }
+
+    /// What word `index` is.
+    pub fn word(&self, index: usize, words: usize) -> String {
+        let Code::Generated { steps, .. } = &self.code else { return format!("word {index}") };
+        if index + ATOMICS >= words {
+            return format!("atomic {}", index + ATOMICS - words);
+        }
+        format!("thread {}, step {} of {}", index / WORDS, index % WORDS, steps.len())
+    }
+
+    /// The index of the step that writes a word of a generated kernel: no step for the atomics.
+    pub(crate) fn step(&self, index: usize, words: usize) -> Option<usize> {
+        let is_thread = matches!(self.code, Code::Generated { .. }) && index + ATOMICS < words;
+        is_thread.then_some(index % WORDS)
+    }
+}
+
+/// A [`Case`] of a generated kernel: its module, name, threads of a block, blocks, text, and steps.
+#[macro_export]
+macro_rules! generated {
+    ($($module:ident)::+, $name:ident, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
+        $crate::case!(generated, $($module)::+::$name, stringify!($name), $threads, $grid, $source, $steps)
+    };
+}
+
+/// A [`Case`] of a kernel that takes what a generated one takes, written by hand: the kernel, the case's name, threads of a
+/// block, blocks, text, and steps.
+#[macro_export]
+macro_rules! by_hand {
+    ($kernel:ident, $name:expr, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
+        $crate::case!(by_hand, $kernel, $name, $threads, $grid, $source, $steps)
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! case {
+    ($image:ident, $kernel:path, $name:expr, $threads:literal, $grid:literal, $source:expr, $steps:expr) => {
+        $crate::Case::generated(
+            $name,
+            $source,
+            [$threads, $grid],
+            Vec::from($steps),
+            |session, launch, arguments| {
+                let kernel = session.$image()?.kernel::<$kernel>()?;
+                kernel.launch(
+                    session.stream(),
+                    launch,
+                    (arguments.data, &mut arguments.atomics, 0u64, &mut arguments.out),
+                )
+            },
+        )
+    };
+}

@@ -1,0 +1,34 @@
+//! Words that differ.
+
+use crate::case::Case;
+
+/// Where a device and plain Rust disagree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// The first word.
+    pub index: usize,
+    /// The step that wrote it; none for atomics and kernels written by hand.
+    pub step: Option<usize>,
+    /// What word it is, and what it holds on both sides.
+    pub text: String,
+}
+
+/// The first word that differs; of a generated kernel the first of the earliest step.
+pub fn compare(case: &Case, expected: &[u64], found: &[u64]) -> Option<Difference> {
+    if expected.len() != found.len() {
+        let text = format!("{} words instead of {}", found.len(), expected.len());
+        return Some(Difference { index: 0, step: None, text });
+    }
+    let wrong: Vec<usize> = (0..expected.len()).filter(|index| expected[*index] != found[*index]).collect();
+    let step = |index: usize| case.step(index, expected.len());
+    let first = *wrong.iter().min_by_key(|index| (step(**index).unwrap_or(usize::MAX), **index))?;
+    let text = format!(
+        "{}: {:#018x} instead of {:#018x}; {} of {} words differ",
+        case.word(first, expected.len()),
+        found[first],
+        expected[first],
+        wrong.len(),
+        expected.len()
+    );
+    Some(Difference { index: first, step: step(first), text })
+}

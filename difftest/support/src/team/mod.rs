@@ -1,0 +1,22 @@
+//! Operations of warps and blocks that take a value of each thread and give one to each: `(value, n)`. All threads of a block
+//! call them, of any block of at most 256 threads; those that say *whole warps* need a multiple of 32.
+//!
+//! On the host, [`model`] has each of them as a plain function of the values of a block.
+
+mod blocks;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod model;
+mod warps;
+
+pub use self::blocks::*;
+pub use self::warps::*;
+
+/// The most threads of a block.
+pub const THREADS: usize = 256;
+
+/// An operation that is associative but not commutative: the composition of `x -> a * x + b`, `a` in the upper half.
+#[inline(always)]
+pub fn compose(f: u64, g: u64) -> u64 {
+    let (a, b, c, d) = ((f >> 32) as u32, f as u32, (g >> 32) as u32, g as u32);
+    u64::from(c.wrapping_mul(a)) << 32 | u64::from(c.wrapping_mul(b).wrapping_add(d))
+}
