@@ -28,7 +28,7 @@ pub fn rewrite(bytes: &[u8]) {
 pub fn ptx(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let params = [(ParamKind::Slice, 4, 4), (ParamKind::Pointer, 2, 2), (ParamKind::Value, 12, 4)];
-    let params = params.map(|(kind, size, align)| AbiParam::new(kind, size, align)).to_vec();
+    let params = params.map(|(kind, size, align)| AbiParam::new(kind, size, align, 0)).to_vec();
     let abi = Some(Abi { params, ..Abi::default() });
     let kernel = Kernel { symbol: "k".to_owned(), abi, ..Kernel::default() };
     let ptx = Ptx::read(text);

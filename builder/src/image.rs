@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use gpu_spec::image::hash;
+use gpu_spec::AbiParam;
 
 use crate::arch::Arch;
 use crate::codegen::{self, Module};
@@ -178,8 +179,11 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
                 abi.package, abi.version, abi.module
             );
             for param in &abi.params {
-                let (kind, size, align) = (param.kind, param.size, param.align);
-                let _ = write!(text, "AbiParam {{ kind: {kind}, size: {size}, align: {align} }}, ");
+                let AbiParam { kind, size, align, signature } = param;
+                let _ = write!(
+                    text,
+                    "AbiParam {{ kind: {kind}, size: {size}, align: {align}, signature: {signature} }}, "
+                );
             }
             text.push_str("] })");
         }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn check(params: &[(ParamKind, usize, usize)]) -> Result<(), String> {
-        let params = params.iter().map(|&(kind, size, align)| AbiParam::new(kind, size, align)).collect();
+        let params = params.iter().map(|&(kind, size, align)| AbiParam::new(kind, size, align, 0)).collect();
         let abi = Some(Abi { params, ..Abi::default() });
         let kernels = [Kernel { symbol: "k".to_owned(), abi, ..Kernel::default() }];
         Ptx::read(PTX).check_parameters(&kernels).map_err(|error| error.to_string())

@@ -475,6 +475,7 @@ mod tests {
             type_name: "Shared<[f32]>",
             size: 4,
             align: 4,
+            signature: 0,
         };
         let instance = |symbol, dynamic_shared| Instance {
             kernel: "blur",

@@ -1,6 +1,6 @@
 //! `#[derive(KernelType)]` and `#[derive(KernelValue)]`: types that host and device compiler lay out alike.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
@@ -34,16 +34,29 @@ pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     } else {
         quote!(::gpu_std::__private::bytemuck::Pod)
     };
+    // A struct that is `Pod` is `DeviceCopy` by itself.
+    let device_copy = is_generic.then(|| {
+        let of = quote!(::gpu_std::__private::DeviceCopy);
+        implement(
+            &input,
+            fields,
+            "KernelType",
+            &of,
+            &quote!(
+                const CHECKED: () = ::core::assert!(!#padding);
+            ),
+        )
+    });
     let impls = [
         (quote!(::gpu_std::__private::bytemuck::Zeroable), quote!()),
         (plain, quote!()),
-        (quote!(::gpu_std::KernelValue), quote!()),
+        (quote!(::gpu_std::KernelValue), signature(&input, fields)),
         (quote!(::gpu_std::KernelType), quote!(const HAS_PADDING: bool = #padding;)),
     ]
     .map(|(of, content)| implement(&input, fields, "KernelType", &of, &content));
     let check =
         (!is_generic).then(|| quote_spanned!(name.span()=> const _: () = ::core::assert!(!#padding);));
-    Ok(quote!(#(#impls)* #check))
+    Ok(quote!(#(#impls)* #device_copy #check))
 }
 
 /// The whole of `#[derive(KernelValue)] item`.
@@ -54,7 +67,7 @@ pub(crate) fn value(item: TokenStream) -> Result<TokenStream> {
         (Data::Enum(data), _) => enumeration(&input, data),
         (_, Some(fields)) => {
             layout(&input, fields)?;
-            Ok(implement(&input, fields, "KernelValue", &of, &quote!()))
+            Ok(implement(&input, fields, "KernelValue", &of, &signature(&input, fields)))
         }
         (_, None) => Ok(TokenStream::new()),
     }
@@ -89,7 +102,8 @@ fn implement(
     }
     clause.predicates.push(parse_quote_spanned!(name.span()=> Self: ::core::marker::Copy));
     let (impl_generics, _, clause) = generics.split_for_impl();
-    quote_spanned! {name.span()=>
+    // The `unsafe` is the macro's: a crate that forbids it to itself can derive.
+    quote_spanned! {name.span().resolved_at(Span::call_site())=>
         // SAFETY: the attribute fixes the layout, and every field keeps the trait's promises itself.
         #[automatically_derived]
         #[allow(trivial_bounds)]
@@ -102,14 +116,15 @@ fn implement(
 enum Layout {
     /// `repr(C)`.
     C,
-    /// `repr(C, packed)` or `repr(transparent)`: without padding of its own.
+    /// `repr(C, packed)` or `repr(transparent)`: without padding of its own. `packed(2)` is none of them: its fields are at
+    /// multiples of 2.
     Tight,
 }
 
 fn layout(input: &DeriveInput, fields: &Fields) -> Result<Layout> {
     let names = representation(input)?;
     let has = |name: &str| names.iter().any(|known| known == name);
-    if has("transparent") || has("C") && names.iter().any(|name| name == "packed") {
+    if has("transparent") || has("C") && (has("packed") || has("packed(1)")) {
         return Ok(Layout::Tight);
     }
     if has("C") {
@@ -126,12 +141,12 @@ fn layout(input: &DeriveInput, fields: &Fields) -> Result<Layout> {
     ))
 }
 
-/// The words in `#[repr(…)]`.
+/// The words in `#[repr(…)]`, as `C`, `packed(2)`.
 fn representation(input: &DeriveInput) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
         let list = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
-        names.extend(list.iter().filter_map(|meta| meta.path().get_ident()).map(Ident::to_string));
+        names.extend(list.iter().map(|meta| meta.to_token_stream().to_string().replace(' ', "")));
     }
     Ok(names)
 }
@@ -176,10 +191,30 @@ fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream 
             });
         }
     }
+    if layout == Layout::Tight {
+        // Nothing to find, unless another macro changes the struct behind this one.
+        let (text, types) = (format!("`{name}` has padding"), members.iter().map(|(_, ty)| ty));
+        checks.push(quote_spanned! {name.span()=>
+            ::gpu_std::__private::check_padding(
+                #text,
+                ::core::mem::size_of::<#own>() #(- ::core::mem::size_of::<#types>())*,
+            );
+        });
+    }
     let inside = members
         .iter()
         .map(|(_, ty)| quote_spanned!(ty.span()=> || <#ty as ::gpu_std::KernelType>::HAS_PADDING));
     quote!({ #(#checks)* false #(#inside)* })
+}
+
+/// What a struct is, for the comparison of host and GPU code: its name, and the names and signatures of its fields.
+fn signature(input: &DeriveInput, fields: &Fields) -> TokenStream {
+    let name = input.ident.to_string();
+    let parts = fields.iter().enumerate().map(|(index, field)| {
+        let (ty, label) = (&field.ty, field.ident.as_ref().map_or(index.to_string(), Ident::to_string));
+        quote!(::gpu_std::__private::signature(#label, &[<#ty as ::gpu_std::KernelValue>::SIGNATURE]))
+    });
+    quote!(const SIGNATURE: u32 = ::gpu_std::__private::signature(#name, &[#(#parts),*]);)
 }
 
 /// `KernelValue` and `KernelEnum` for an enum.
@@ -209,8 +244,20 @@ fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
         ));
     }
     let integer = Ident::new(integer, name.span());
-    let of_value = implement(input, &Fields::Unit, "KernelValue", &quote!(::gpu_std::KernelValue), &quote!());
-    let variants = data.variants.iter().map(|variant| &variant.ident);
+    let integer = quote!(::core::primitive::#integer);
+    let variants: Vec<&Ident> = data.variants.iter().map(|variant| &variant.ident).collect();
+    let (label, labels) = (name.to_string(), variants.iter().map(|variant| variant.to_string()));
+    let signature = quote! {
+        const SIGNATURE: u32 = ::gpu_std::__private::signature(#label, &[
+            <#integer as ::gpu_std::KernelValue>::SIGNATURE,
+            #(::gpu_std::__private::signature(
+                #labels,
+                &[Self::#variants as u64 as u32, (Self::#variants as u64 >> 32) as u32],
+            )),*
+        ]);
+    };
+    let of_value =
+        implement(input, &Fields::Unit, "KernelValue", &quote!(::gpu_std::KernelValue), &signature);
     let content = quote! {
         type Bits = #integer;
 

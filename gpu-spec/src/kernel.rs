@@ -3,6 +3,7 @@
 use core::ffi::c_void;
 
 use crate::extents::{Claims, Extents2, Extents3};
+use crate::lengths::CheckLengths;
 use crate::limits::LaunchBounds;
 use crate::tensor_map::TensorMapData;
 
@@ -78,6 +79,8 @@ pub struct KernelSpec {
     pub entry: HostEntry,
     /// The bytes that a launch moves, for its bandwidth in traces; `None` when the kernel does not say.
     pub bytes: Option<BytesOfLaunch>,
+    /// What the kernel requires of the lengths of its arguments; `None` when it requires nothing.
+    pub lengths: Option<CheckLengths>,
 }
 
 impl core::ops::Deref for KernelSpec {
@@ -98,7 +101,7 @@ impl KernelSpec {
         params: &'static [ParamSpec],
         entry: HostEntry,
     ) -> Self {
-        Self { info: KernelInfo::new(package, version, symbol, params), entry, bytes: None }
+        Self { info: KernelInfo::new(package, version, symbol, params), entry, bytes: None, lengths: None }
     }
 }
 
@@ -182,12 +185,14 @@ pub struct ParamSpec {
     pub size: usize,
     /// Alignment in bytes of the same.
     pub align: usize,
+    /// What else has to be the same in both compilers, as a [`signature`](crate::signature()).
+    pub signature: u32,
 }
 
 impl ParamSpec {
     /// The record that the device compiler has to make for this parameter.
     pub const fn abi(&self) -> AbiParam {
-        AbiParam::new(self.kind, self.size, self.align)
+        AbiParam::new(self.kind, self.size, self.align, self.signature)
     }
 
     /// Its machine parameters, in order.
@@ -197,7 +202,7 @@ impl ParamSpec {
     }
 }
 
-/// One parameter of a kernel as a compiler laid it out: kind, size and alignment.
+/// One parameter of a kernel as a compiler understood it: kind, size, alignment and signature.
 ///
 /// The host compiler writes it into [`KernelInfo::params`]. The device compiler writes it into the GPU code: beside
 /// the entry with symbol `S` stands a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`, one element for
@@ -213,6 +218,9 @@ pub struct AbiParam {
     pub size: u32,
     /// Alignment in bytes of the same.
     pub align: u32,
+    /// The type's name and content (of an enum its variants and their numbers), the mapping of a view or the dimensions of a tensor, whether it is
+    /// optional, and what the kernel promises of itself, as a [`signature`](crate::signature()).
+    pub signature: u32,
 }
 
 impl AbiParam {
@@ -220,11 +228,11 @@ impl AbiParam {
     pub const PREFIX: &str = "__warpsmith_abi.";
 
     /// The record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
-    pub const fn new(kind: ParamKind, size: usize, align: usize) -> Self {
+    pub const fn new(kind: ParamKind, size: usize, align: usize, signature: u32) -> Self {
         const fn clamp(bytes: usize) -> u32 {
             if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
         }
-        Self { kind: kind as u32, size: clamp(size), align: clamp(align) }
+        Self { kind: kind as u32, size: clamp(size), align: clamp(align), signature }
     }
 
     /// Bytes that the machine parameters of `params` take: each lies at the next multiple of its alignment.

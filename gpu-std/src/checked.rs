@@ -151,7 +151,9 @@ unsafe impl<T: KernelEnum> Zeroable for Checked<T> {}
 unsafe impl<T: KernelEnum> Pod for Checked<T> {}
 // SAFETY: it has the layout of its bits.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: KernelEnum> KernelValue for Checked<T> {}
+unsafe impl<T: KernelEnum> KernelValue for Checked<T> {
+    const SIGNATURE: u32 = gpu_spec::signature("Checked", &[T::SIGNATURE]);
+}
 // SAFETY: any bytes are a value.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelEnum> KernelType for Checked<T> {

@@ -30,16 +30,19 @@
 //!    therefore never overlap.
 
 mod claims;
+mod planes;
 mod strides;
 mod striped;
 mod tiles;
 mod views;
 
 use core::marker::PhantomData;
+use core::ops::Index;
 
 pub use gpu_spec::Claims;
 
 pub use self::claims::{Unique2d, Unique3d, unique_2d, unique_3d};
+pub use self::planes::{Column, Planes, SlicePlanes};
 pub(crate) use self::strides::Claim;
 pub use self::strides::{
     GridStride, GridStride2d, GridStride3d, grid_stride, grid_stride_2d, grid_stride_3d,
@@ -47,6 +50,8 @@ pub use self::strides::{
 pub use self::striped::Striped;
 pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
+use crate::per_block::PerBlock;
+use crate::per_tile::PerTile;
 use crate::thread;
 
 /// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
@@ -115,7 +120,7 @@ impl OwnIndex for UniqueIndex {
 
 /// The calling thread's linear index in the launch.
 #[inline(always)]
-fn linear_in_launch() -> usize {
+pub(crate) fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
@@ -134,44 +139,88 @@ pub fn unique_index() -> UniqueIndex {
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `Striped<N>`, `Planes<K>`, `PerTile<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<WIDTH, HEIGHT>` and `TransposedTiles<WIDTH, HEIGHT>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// The launches in which no two threads have the same claim to it.
     const CLAIMS: Claims;
+
+    /// What is wrong with the constants of the mapping. `#[kernel]` and the view itself do not compile then.
+    #[doc(hidden)]
+    const WRONG: Option<&'static str>;
+
+    /// The planes of the mapping, whose number divides the length of a buffer.
+    #[doc(hidden)]
+    const PLANES: usize;
+
+    /// What the mapping is, for the comparison of host and GPU code: see
+    /// [`gpu_spec::signature`](mod@gpu_spec::signature).
+    #[doc(hidden)]
+    const SIGNATURE: u32;
 }
 
 mod sealed {
     pub trait View {}
     pub trait Index {}
+    pub trait ViewIndex {}
 }
 
+/// `[constants] view, mapping => claims`, and what its constants are: that is checked where a kernel names the mapping.
 macro_rules! views {
-    ($([$($generics:tt)*] $view:ident, $mapping:ty => $claims:ident;)*) => { $(
-        impl<T, $($generics)*> sealed::View for $view<'_, T, $mapping> {}
+    ($([$($constant:ident: $ty:ty),*] $view:ident, $mapping:ty => $claims:ident
+        $(, if $holds:expr, $text:literal)? $(, planes $planes:expr)?;)*
+    ) => { $(
+        impl<T, $(const $constant: $ty),*> sealed::View for $view<'_, T, $mapping> {}
         #[diagnostic::do_not_recommend]
-        impl<T, $($generics)*> MutableView for $view<'_, T, $mapping> {
+        impl<T, $(const $constant: $ty),*> MutableView for $view<'_, T, $mapping> {
             const CLAIMS: Claims = Claims::$claims;
+            const WRONG: Option<&'static str> = {
+                #[allow(unused_mut, unused_assignments, reason = "not all mappings have constants")]
+                let mut wrong = None;
+                $(wrong = if $holds { None } else { Some($text) };)?
+                wrong
+            };
+            const PLANES: usize = {
+                #[allow(unused_mut, unused_assignments, reason = "one mapping has several")]
+                let mut planes = 1;
+                $(planes = $planes;)?
+                planes
+            };
+            const SIGNATURE: u32 = gpu_spec::signature(
+                stringify!($mapping),
+                &[$($constant as u32, ($constant as u64 >> 32) as u32),*],
+            );
         }
     )* };
 }
 views! {
     [] DisjointMut, Elements => Linear;
-    [const N: usize] DisjointMut, Chunks<N> => Linear;
-    [const N: usize] DisjointMut, Striped<N> => Linear;
-    [] DisjointMut, crate::per_block::PerBlock => Any;
+    [N: usize] DisjointMut, Chunks<N> => Linear, if N > 0, "a chunk has at least one element";
+    [N: usize] DisjointMut, Striped<N> => Linear, if N > 0 && N <= 1 << 16, "a thread has 1 to 65536 elements of a tile";
+    [K: usize] DisjointMut, Planes<K> => Linear, if K > 0, "a view has at least one plane", planes K;
+    [N: u32] DisjointMut, PerTile<N> => Any, if N.is_power_of_two() && N <= 32, "a tile has 1, 2, 4, 8, 16 or 32 threads";
+    [] DisjointMut, PerBlock => Any;
     [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
-    [const WIDTH: usize, const HEIGHT: usize] DisjointMut2, Tiles<WIDTH, HEIGHT> => Plane;
-    [const WIDTH: usize, const HEIGHT: usize] DisjointMut2, TransposedTiles<WIDTH, HEIGHT> => Plane;
+    [WIDTH: usize, HEIGHT: usize] DisjointMut2, Tiles<WIDTH, HEIGHT> => Plane,
+        if is_tile(WIDTH, HEIGHT), "a tile has 1 to 4096 columns and rows";
+    [WIDTH: usize, HEIGHT: usize] DisjointMut2, TransposedTiles<WIDTH, HEIGHT> => Plane,
+        if is_tile(WIDTH, HEIGHT), "a tile has 1 to 4096 columns and rows";
     [] DisjointMut3, Elements => Volume;
+}
+
+const fn is_tile(width: usize, height: usize) -> bool {
+    width > 0 && height > 0 && width <= 1 << 12 && height <= 1 << 12
 }
 
 impl<V: MutableView> sealed::View for Option<V> {}
 #[diagnostic::do_not_recommend]
 impl<V: MutableView> MutableView for Option<V> {
     const CLAIMS: Claims = V::CLAIMS;
+    const WRONG: Option<&'static str> = V::WRONG;
+    const PLANES: usize = V::PLANES;
+    const SIGNATURE: u32 = V::SIGNATURE;
 }
 
 /// The mapping in which each thread has one element: of a [`DisjointMut`] that of its index, of a [`DisjointMut2`] or
@@ -257,6 +306,32 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     }
 }
 
+/// What a mutable view could be indexed by, `y[i]`: nothing, since any thread could have the same index.
+#[diagnostic::on_unimplemented(
+    message = "a mutable view is not indexed by `[…]`: any thread could name the same element",
+    label = "take the element by `get_mut`, with a claim that only the calling thread has",
+    note = "`if let Some(element) = y.get_mut(thread::unique_index()) {{ *element = … }}`, or in a loop over \
+            `thread::grid_stride(y.len())`; in rows `thread::unique_2d()`, for results of a block `block::unique_index()`"
+)]
+pub trait ViewIndex: sealed::ViewIndex {
+    #[doc(hidden)]
+    fn none<R>(&self) -> R;
+}
+
+macro_rules! not_indexed {
+    ($($view:ident),*) => { $(
+        /// There is no such index: the error says how to reach an element.
+        impl<T, M, I: ViewIndex> Index<I> for $view<'_, T, M> {
+            type Output = T;
+
+            fn index(&self, index: I) -> &T {
+                index.none()
+            }
+        }
+    )* };
+}
+not_indexed!(DisjointMut, DisjointMut2, DisjointMut3);
+
 impl<T> DisjointMut<'_, T, Elements> {
     /// Element `index`, or `None` past the end.
     #[inline(always)]
@@ -273,15 +348,21 @@ impl<T> DisjointMut<'_, T, Elements> {
     }
 }
 
+/// Where the chunk of an index begins.
+#[inline(always)]
+fn chunk(index: usize, len: usize) -> Option<usize> {
+    index.checked_mul(len)
+}
+
 impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
     /// Chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut [T]> {
+        const { assert!(Self::WRONG.is_none()) };
         let index = index.own();
-        const { assert!(N > 0, "a chunk has at least one element") };
         index.check();
-        let start = index.get().checked_mul(N).filter(|&start| start < self.len)?;
+        let start = chunk(index.get(), N).filter(|&start| start < self.len)?;
         let rest = self.len - start;
         let len = if rest < N { rest } else { N };
         // SAFETY: `start + len` is at most the length; that no other thread has these elements is argued above.

@@ -58,7 +58,7 @@ use core::marker::PhantomData;
 use core::num::Wrapping;
 
 use float8::{F8E4M3, F8E5M2};
-use gpu_spec::param;
+use gpu_spec::{param, signature};
 use half::{bf16, f16};
 
 /// A type that can be passed to a kernel by value.
@@ -80,7 +80,11 @@ use half::{bf16, f16};
     note = "numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types are",
     note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
-pub unsafe trait KernelValue: Copy + Send + Sync + 'static {}
+pub unsafe trait KernelValue: Copy + Send + Sync + 'static {
+    /// What the type is, for the comparison of host and GPU code: see [`gpu_spec::signature`](mod@gpu_spec::signature).
+    #[doc(hidden)]
+    const SIGNATURE: u32 = 0;
+}
 
 /// A type that can be passed to a kernel by value, be an element of a slice or of a
 /// [`DisjointMut`](crate::DisjointMut) view, and be exchanged by the threads of a warp or block.
@@ -88,7 +92,8 @@ pub unsafe trait KernelValue: Copy + Send + Sync + 'static {}
 /// Implemented for numbers, `f16`, `bf16`, arrays, [`Checked`](crate::Checked), and with the feature `glam` for glam's
 /// types. A struct derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, fields that all
 /// implement it, and no padding between or after them: where there is some, the error says what field to write there. The
-/// derive also implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern`, which the host side needs. A
+/// derive also implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern` and `DeviceCopy`, which the host
+/// side needs. A
 /// struct that derives `bytemuck::Pod` has that already, and implements this trait and [`KernelValue`] by hand.
 ///
 /// An element is aligned to at most 256 bytes. `#[kernel]` checks it.
@@ -120,7 +125,9 @@ macro_rules! kernel_types {
     ($([$padding:literal, $integer:literal] $($t:ty)*;)*) => { $($(
         // SAFETY: the layout is fixed.
         #[diagnostic::do_not_recommend]
-        unsafe impl KernelValue for $t {}
+        unsafe impl KernelValue for $t {
+            const SIGNATURE: u32 = signature(stringify!($t), &[]);
+        }
         // SAFETY: any bytes are a value.
         #[diagnostic::do_not_recommend]
         unsafe impl KernelType for $t {
@@ -137,14 +144,18 @@ kernel_types! {
 
 // SAFETY: one byte, 0 or 1, and a code point in four bytes, in every compiler.
 #[diagnostic::do_not_recommend]
-unsafe impl KernelValue for bool {}
+unsafe impl KernelValue for bool {
+    const SIGNATURE: u32 = signature("bool", &[]);
+}
 // SAFETY: as above.
 #[diagnostic::do_not_recommend]
-unsafe impl KernelValue for char {}
+unsafe impl KernelValue for char {
+    const SIGNATURE: u32 = signature("char", &[]);
+}
 
 #[cfg(feature = "glam")]
 mod glam_types {
-    use super::{KernelType, KernelValue};
+    use super::{KernelType, KernelValue, signature};
     use glam::*;
 
     // The types are `repr(C)` or `repr(transparent)`.
@@ -159,7 +170,9 @@ mod glam_types {
 
 // SAFETY: an array has its elements one after the other.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: KernelValue, const N: usize> KernelValue for [T; N] {}
+unsafe impl<T: KernelValue, const N: usize> KernelValue for [T; N] {
+    const SIGNATURE: u32 = signature("[T; N]", &[T::SIGNATURE, N as u32]);
+}
 // SAFETY: any bytes are elements.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
@@ -168,7 +181,9 @@ unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
 }
 // SAFETY: it has the layout of `T`.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {}
+unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {
+    const SIGNATURE: u32 = signature("Wrapping", &[T::SIGNATURE]);
+}
 // SAFETY: any bytes are a `T`.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> KernelType for Wrapping<T> {
@@ -176,7 +191,9 @@ unsafe impl<T: KernelType> KernelType for Wrapping<T> {
 }
 // SAFETY: it has no bytes, and alignment 1.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: Send + Sync + 'static> KernelValue for PhantomData<T> {}
+unsafe impl<T: Send + Sync + 'static> KernelValue for PhantomData<T> {
+    const SIGNATURE: u32 = signature("PhantomData", &[]);
+}
 // SAFETY: it has no bytes.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
@@ -203,6 +220,10 @@ pub unsafe trait SliceElement: Sync + 'static {
     /// Compiles only for types whose layout is right, see [`KernelType`].
     #[doc(hidden)]
     const CHECKED: () = ();
+
+    /// As [`KernelValue::SIGNATURE`].
+    #[doc(hidden)]
+    const SIGNATURE: u32 = 0;
 }
 
 // SAFETY: any bytes are a value, and the marker is of the type itself.
@@ -213,4 +234,5 @@ unsafe impl<T: KernelType> SliceElement for T {
     const CHECKED: () = {
         let _ = T::HAS_PADDING;
     };
+    const SIGNATURE: u32 = T::SIGNATURE;
 }

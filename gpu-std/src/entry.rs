@@ -1,6 +1,6 @@
 //! Functions that the expansion of `#[kernel]` calls. Not for other use.
 
-use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
+use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView, SlicePlanes};
 use crate::element::{KernelType, KernelValue, SliceElement};
 use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
 #[cfg(not(target_arch = "nvptx64"))]
@@ -12,41 +12,47 @@ pub use linkme;
 
 pub use crate::printf::*;
 #[cfg(not(target_arch = "nvptx64"))]
-pub use crate::shape::{read_argument, read_optional_shape, read_shape};
+pub use crate::shape::{launch_length, length, read_argument, read_optional_shape, read_shape};
 pub use bytemuck;
 use gpu_spec::SharedLen;
-pub use gpu_spec::{AbiParam, Claims, Extents2, Extents3, LaunchLimits};
+pub use gpu_spec::{
+    AbiParam, Claims, DeviceCopy, Extents2, Extents3, LaunchLimits, Length, WrongLength, signature,
+};
 
 /// Alignment in bytes of every buffer of a host, and so the most that an element can need.
 const BUFFER_ALIGN: usize = 256;
 
-/// Compiles for types that can be passed by value.
-pub const fn check_value<T: KernelValue>() {
+/// Compiles for types that can be passed by value; their signature.
+pub const fn check_value<T: KernelValue>() -> u32 {
     assert!(
         size_of::<T>() > 0,
         "a zero-sized value is no parameter of a GPU kernel: remove it, or make it a generic argument"
     );
     assert!(align_of::<T>() <= 16, "a kernel's values are aligned to at most 16 bytes: pass it in a slice");
+    T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a slice.
-pub const fn check_element<T: SliceElement>() {
+/// Compiles for types that can be elements of a slice; their signature.
+pub const fn check_element<T: SliceElement>() -> u32 {
     let () = T::CHECKED;
     check_alignment::<T>();
+    T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a view.
-pub const fn check_view<T: KernelType>() {
+/// Compiles for types that can be elements of a view; their signature.
+pub const fn check_view<T: KernelType>() -> u32 {
     let _ = T::HAS_PADDING;
     check_alignment::<T>();
+    T::SIGNATURE
 }
 
-/// Compiles for types that can be elements of a tensor map.
-pub const fn check_tensor<T: KernelType>() {
+/// Compiles for types that can be elements of a tensor map; their signature.
+pub const fn check_tensor<T: KernelType>() -> u32 {
     assert!(
         matches!(size_of::<T>(), 1 | 2 | 4 | 8),
         "a tensor map has elements of 1, 2, 4 or 8 bytes: take it of the numbers in this type"
     );
+    T::SIGNATURE
 }
 
 const fn check_alignment<T>() {
@@ -103,13 +109,14 @@ impl PaddingText {
 /// Static shared memory of a block, in bytes.
 const SHARED_BYTES: usize = 48 << 10;
 
-/// Compiles for types that shared arrays can have.
-pub const fn check_shared<T: SharedData>() {
+/// Compiles for types that shared arrays can have. They are the kernel's own affair, and have no signature.
+pub const fn check_shared<T: SharedData>() -> u32 {
     assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+    0
 }
 
-/// Compiles for types that can be elements of shared arrays whose length comes with the launch.
-pub const fn check_shared_elements<T>()
+/// Compiles for types that can be elements of shared arrays whose length comes with the launch, as [`check_shared`].
+pub const fn check_shared_elements<T>() -> u32
 where
     [T]: SharedData,
 {
@@ -118,6 +125,7 @@ where
         align_of::<T>() <= SharedLen::ALIGN,
         "dynamic shared memory is aligned to 16 bytes: this element needs more, take an array of fixed length"
     );
+    0
 }
 
 /// Bytes of shared memory that the arrays of a kernel take, of `bytes` each. Compiles for those that a block has memory
@@ -157,6 +165,17 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     unsafe { core::slice::from_raw_parts(data, len) }
 }
 
+/// The planes of a parameter.
+///
+/// # Safety
+///
+/// As [`slice`].
+#[inline(always)]
+pub unsafe fn planes<'a, T, const K: usize>(data: *const T, len: usize) -> SlicePlanes<'a, T, K> {
+    // SAFETY: the caller's promise.
+    SlicePlanes::new(unsafe { slice(data, len) })
+}
+
 /// The view of a parameter.
 ///
 /// # Safety
@@ -187,9 +206,13 @@ pub unsafe fn assume_block(limits: LaunchLimits) {
     }
 }
 
-/// What the claims to a view need of a launch.
-pub const fn claims<V: MutableView>() -> Claims {
-    V::CLAIMS
+/// What the claims to a view need of a launch, and the signature of its mapping. Compiles for the constants that a mapping
+/// can have.
+pub const fn claims<V: MutableView>() -> (Claims, u32) {
+    if let Some(text) = V::WRONG {
+        panic!("{}", text);
+    }
+    (V::CLAIMS, V::SIGNATURE)
 }
 
 /// Defines the functions that make a view of two machine parameters, on the GPU and on the host.
@@ -357,6 +380,21 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
 pub unsafe fn read_slice<'a, T>(args: *const *const core::ffi::c_void, index: usize) -> &'a [T] {
     // SAFETY: the caller's promise.
     unsafe { slice(read_value(args, index), read_value(args, index + 1)) }
+}
+
+/// Machine parameters `index` (a pointer) and `index + 1` (a length).
+///
+/// # Safety
+///
+/// As [`read_slice`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub unsafe fn read_planes<'a, T, const K: usize>(
+    args: *const *const core::ffi::c_void,
+    index: usize,
+) -> SlicePlanes<'a, T, K> {
+    // SAFETY: the caller's promise.
+    SlicePlanes::new(unsafe { read_slice(args, index) })
 }
 
 /// Machine parameters `index` (a pointer) and `index + 1` (a length).

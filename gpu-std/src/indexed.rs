@@ -134,7 +134,9 @@ unsafe impl<T: Scalar> Zeroable for Indexed<T> {}
 unsafe impl<T: Scalar> Pod for Indexed<T> {}
 // SAFETY: `repr(C)` fixes the layout of two plain fields.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: Scalar> KernelValue for Indexed<T> {}
+unsafe impl<T: Scalar> KernelValue for Indexed<T> {
+    const SIGNATURE: u32 = gpu_spec::signature("Indexed", &[T::SIGNATURE]);
+}
 // SAFETY: any bytes are a value.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: Scalar> KernelType for Indexed<T> {

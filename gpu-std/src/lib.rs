@@ -47,7 +47,7 @@
 //! | [`mod@printf`] | text from a kernel |
 //! | [`element`], [`checked`] | which types can be passed to a kernel; `bool` and enums in buffers |
 //! | [`indexed`] | a key and its index: which element has the greatest |
-//! | [`per_block`] | views of which each block gets its own elements |
+//! | [`per_block`], [`per_tile`] | views of which each block, or part of a warp, gets its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
 //! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch and comes back to the host
@@ -103,6 +103,7 @@ mod nvvm;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
 pub mod per_block;
+pub mod per_tile;
 pub mod prelude;
 pub mod printf;
 pub mod radix;
@@ -126,7 +127,7 @@ pub mod warp;
 mod words;
 
 pub use checked::Checked;
-pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Striped};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, SlicePlanes, Striped};
 pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -227,6 +228,7 @@ pub use gpu_macros::KernelValue;
 pub use gpu_macros::address_space;
 pub use indexed::Indexed;
 pub use per_block::PerBlock;
+pub use per_tile::PerTile;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use shape::Shape;
 
@@ -240,6 +242,7 @@ pub use shape::Shape;
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | `SlicePlanes<T, K>` | `K` planes of equal length that all threads read | a buffer, borrowed |
 /// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | `Slice2<Atomic<T>>`, `Slice3<Atomic<T>>` | a view that all threads read and change | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
@@ -284,12 +287,21 @@ pub use shape::Shape;
 /// - `no_panic`: it is a build error, with file and line, when a panic is left in the GPU code: a bounds check or an
 ///   assertion that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and where.
 ///   On the emulated device it changes nothing.
+/// - `same_len(x, y)`: a launch whose slices or views of these names differ in length is an error that names them and their
+///   lengths; the host checks it before the launch, in prepared launches and in graphs too. Views in two and three dimensions
+///   agree in all sides, with a slice in the number of elements; of planes, one counts. `launch` among the names stands for
+///   the threads that `Launch::auto`, `Launch::linear` or `Launch::cover` names, so that none of the elements is left out:
+///   `same_len(x, y, launch)`. Groups that differ are separated by `;`: `same_len(x, y; a, b)`. Launches from kernels
+///   ([`dynamic`]) are not checked.
 /// - `bytes = x.bytes() + 2 * y.bytes()`: the bytes that a launch reads and writes in device memory, each as often as it
 ///   has to be moved. Traces and their tables then have the kernel's bandwidth, and its share of the device's peak. The
 ///   host computes the expression, an integer, from the arguments of a launch while a profiler records: a slice or view is
 ///   a `Shape` there, with `len()`, `bytes()`, `width()`, `height()` and `depth()`; values and pointers are what they are,
 ///   and generic parameters those of the instance: `bytes = n as usize * size_of::<T>()`. If it panics, the bytes of that
 ///   launch are unknown.
+///
+/// - `crate = path::to::gpu_std`: where gpu-std is, for a crate that re-exports it. The macros write `unsafe` code that relies on
+///   it: whoever names another crate, or one that replaces parts of gpu-std, vouches for it.
 ///
 /// # What it makes
 ///

@@ -4,10 +4,12 @@
 //! GPU, where `core` has no such method, and on the host, where the standard library's comes first.
 
 pub use crate::disjoint::{
-    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Rows, Striped, Tiles, TransposedTiles,
+    Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Planes, Rows, SlicePlanes, Striped, Tiles,
+    TransposedTiles,
 };
 pub use crate::math::Math as _;
 pub use crate::per_block::PerBlock;
+pub use crate::per_tile::PerTile;
 pub use crate::scalar::{Float, Scalar};
 pub use crate::shared::{DoubleBuffer, Padded, Shared};
 pub use crate::tile::Tile;

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use gpu_spec::{Extents2, Extents3, ParamKind};
+use gpu_spec::{Extents2, Extents3, Length, ParamKind, WrongLength};
 
 /// The shape of a slice or view that a launch passes. It stands for the parameter in the expression of
 /// `#[kernel(bytes = …)]`, which runs on the host.
@@ -91,4 +91,35 @@ pub unsafe fn read_optional_shape<T>(
     unsafe {
         (!read_argument::<*const u8>(args, index).is_null()).then(|| read_shape::<T>(args, index, kind))
     }
+}
+
+/// The length of a slice or view as [`read_shape`] reads it, of a plane where it has several; `None` of one that is not there.
+///
+/// # Safety
+/// As [`read_shape`].
+pub unsafe fn length<T>(
+    args: *const *const c_void,
+    index: usize,
+    kind: ParamKind,
+    (name, planes): (&'static str, usize),
+    is_optional: bool,
+) -> Result<Option<Length>, WrongLength> {
+    // SAFETY: the caller's promise.
+    if is_optional && unsafe { read_argument::<*const u8>(args, index).is_null() } {
+        return Ok(None);
+    }
+    // SAFETY: as above.
+    let shape = unsafe { read_shape::<T>(args, index, kind) };
+    let mut length =
+        Length { name: Some(name), sides: [shape.width, shape.height, shape.depth].map(|side| side as u64) };
+    if !shape.width.is_multiple_of(planes) {
+        return Err(WrongLength::Planes { length, planes });
+    }
+    length.sides[0] /= planes as u64;
+    Ok(Some(length))
+}
+
+/// What a launch was made for, as a length.
+pub fn launch_length(extent: Option<[u64; 3]>) -> Option<Length> {
+    extent.map(|sides| Length { name: None, sides })
 }

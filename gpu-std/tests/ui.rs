@@ -4,3 +4,11 @@
 fn wrong_kernels_are_explained() {
     trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
 }
+
+/// What the compiler finds when it makes code, and not before. A case that passes has trybuild build all of them.
+#[test]
+fn errors_of_instances_name_the_line_of_the_kernel() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("tests/ui-built/fits.rs");
+    cases.compile_fail("tests/ui-built/indices_of_arrays.rs");
+}

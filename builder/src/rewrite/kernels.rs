@@ -113,16 +113,17 @@ impl<'a> Records<'a> {
             _ => return Err(bad()),
         };
         let parts: Vec<&str> = origin.split(' ').collect();
-        let ([package, version, module], (numbers, [])) = (&parts[..], params.as_chunks::<12>()) else {
+        let ([package, version, module], (numbers, [])) = (&parts[..], params.as_chunks::<16>()) else {
             return Err(bad());
         };
-        let number = |bytes: &[u8; 12], index: usize| {
+        let number = |bytes: &[u8; 16], index: usize| {
             bytes.as_chunks::<4>().0.get(index).map_or(0, |number| u32::from_le_bytes(*number))
         };
-        let param = |bytes: &[u8; 12]| AbiParam {
+        let param = |bytes: &[u8; 16]| AbiParam {
             kind: number(bytes, 0),
             size: number(bytes, 1),
             align: number(bytes, 2),
+            signature: number(bytes, 3),
         };
         Ok(Some(Abi {
             package: (*package).to_owned(),
@@ -279,7 +280,7 @@ mod tests {
         let mut records = Records::default();
         for line in [
             "@__warpsmith_origin.k = constant [20 x i8] c\"my-kernels 0.1.0 a::b\", align 1",
-            "@__warpsmith_abi.k = constant <{ [24 x i8] }> <{ [24 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\00\\00\\00\\00\\0C\\00\\00\\00\\04\\00\\00\\00\" }>, align 4",
+            "@__warpsmith_abi.k = constant <{ [32 x i8] }> <{ [32 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\07\\00\\00\\00\\00\\00\\00\\00\\0C\\00\\00\\00\\04\\00\\00\\00\\00\\01\\00\\00\" }>, align 4",
             "@__warpsmith_origin.none = constant [10 x i8] c\"p 1.0.0 a::b\", align 1",
             "@__warpsmith_abi.none = constant <{}> zeroinitializer, align 4",
             "@__warpsmith_origin.half = constant [10 x i8] c\"p 1.0.0 a::b\", align 1",
@@ -290,7 +291,10 @@ mod tests {
         assert_eq!((&*abi.package, &*abi.version, &*abi.module), ("my-kernels", "0.1.0", "a::b"));
         assert_eq!(
             abi.params,
-            [AbiParam { kind: 1, size: 4, align: 4 }, AbiParam { kind: 0, size: 12, align: 4 }]
+            [
+                AbiParam { kind: 1, size: 4, align: 4, signature: 7 },
+                AbiParam { kind: 0, size: 12, align: 4, signature: 256 }
+            ]
         );
         assert!(records.of("none").unwrap().unwrap().params.is_empty());
         assert_eq!(records.of("unknown").unwrap(), None);
@@ -304,7 +308,7 @@ mod tests {
         let mut records = Records::default();
         for line in [
             "@__warpsmith_origin.k = constant [12 x i8] c\"p 1.0.0 a::b\", align 1",
-            "@__warpsmith_abi.k = constant [24 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\0A\\00\\00\\00\\02\\00\\00\\00\\02\\00\\00\\00\", align 4",
+            "@__warpsmith_abi.k = constant [32 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\07\\00\\00\\00\\0A\\00\\00\\00\\02\\00\\00\\00\\02\\00\\00\\00\\08\\00\\00\\00\", align 4",
         ] {
             records.read(line);
         }

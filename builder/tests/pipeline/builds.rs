@@ -245,9 +245,9 @@ fn a_missing_crate_is_named_by_path() {
     assert!(matches!(&error, Error::NoSuchCrate { path } if path.ends_with("no-such-crate")), "{error}");
 }
 
-/// What `#[kernel]` writes for a kernel `k` with these parameters (kind, size, alignment) and this module.
+/// What `#[kernel]` writes for a kernel `k` with these parameters (kind, size, alignment; no signature) and this module.
 fn records(module: &str, params: &[[u32; 3]]) -> String {
-    let numbers: Vec<u32> = params.concat();
+    let numbers: Vec<u32> = params.iter().flat_map(|&[kind, size, align]| [kind, size, align, 0]).collect();
     let origin = format!("scratch 0.0.0 {module}");
     format!(
         "#[unsafe(export_name = \"__warpsmith_abi.k\")] pub static ABI: [u32; {}] = {numbers:?};\n\
@@ -267,7 +267,7 @@ fn records_are_compared_and_leave_the_code() {
     assert!(!ptx(&image, "sm_80").contains("__warpsmith_"), "{}", ptx(&image, "sm_80"));
     assert_eq!(image.kernels[0].part, "a");
     let text = std::fs::read_to_string(&image.file).unwrap();
-    assert!(text.contains("AbiParam { kind: 0, size: 12, align: 4 }"), "{text}");
+    assert!(text.contains("AbiParam { kind: 0, size: 12, align: 4, signature: 0 }"), "{text}");
     for (params, parts) in [
         (
             &[[1, 4, 4], [0, 16, 8]][..],

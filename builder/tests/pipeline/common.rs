@@ -47,7 +47,7 @@ pub fn ptx(image: &BuiltImage, arch: &str) -> String {
 /// Types like those of `gpu_spec::image`, for programs without dependencies that include an image.
 pub const IMAGE_TYPES: &str = concat!(
     include_str!("../../../gpu-spec/src/image.rs"),
-    "\n#[derive(Debug, Clone, Copy, PartialEq, Eq)] pub struct AbiParam { pub kind: u32, pub size: u32, pub align: u32 }\n\
+    "\n#[derive(Debug, Clone, Copy, PartialEq, Eq)] pub struct AbiParam { pub kind: u32, pub size: u32, pub align: u32, pub signature: u32 }\n\
      pub struct KernelInfo { pub symbol: &'static str, pub module: &'static str }\n"
 );
 

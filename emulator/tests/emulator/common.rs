@@ -6,7 +6,7 @@ use gpu_spec::{HostEntry, KernelSpec, LaunchBounds, ParamKind, ParamSpec};
 use warpsmith_emulator::{Fault, Launch, Order, run, thread};
 
 const WORD: ParamSpec =
-    ParamSpec { name: "p", kind: ParamKind::PointerMut, type_name: "word", size: 1, align: 1 };
+    ParamSpec { name: "p", kind: ParamKind::PointerMut, type_name: "word", size: 1, align: 1, signature: 0 };
 static WORDS: [ParamSpec; 4] = [WORD; 4];
 
 pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {

@@ -38,6 +38,7 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let (bounded, predicates) = bounded_generics(&operator.sig.generics);
     let parameters = operator.sig.generics.type_params().map(|parameter| &parameter.ident);
     add_constants(&mut signature.generics, &mut options, &[4], &[16])?;
+    let (all_declared, all_used) = plain_generics(&signature.generics);
     let threads = options.launch_bounds.get_or_insert((parse_quote!(256), Some(parse_quote!(2)))).0.clone();
     options.bytes.get_or_insert(parse_quote!(x.bytes() + out.bytes()));
     signature.safety = Safety::Unsafe(Default::default());
@@ -88,7 +89,11 @@ pub(crate) fn expand(tokens: TokenStream, item: TokenStream) -> Result<TokenStre
     let kernel: ItemFn = parse_quote! {
         #(#documentation)*
         #vis #signature {
-            const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
+            // A function of its own, so that nothing unsafe is allowed in the expression.
+            fn check<#(#all_declared),*>() {
+                const { ::core::assert!(#threads <= 256, "a scan has up to 256 threads in a block") };
+            }
+            check::<#(#all_used),*>();
             // SAFETY: by the contract of the kernel, which is the same; the assertion holds.
             unsafe {
                 ::gpu_std::scan::scan_slice::<__Operator<#(#used),*>, ITEMS, VECTOR>(

@@ -16,11 +16,11 @@ use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident, Visibility};
 
 use super::Kernel;
-use super::forms::{Form, forms, length_name, marker_of, passed, types};
+use super::forms::{Form, forms, length_name, marker_of, planes_of, types};
 use super::instances::{Argument, Instance};
-use super::limits;
 use super::params::{Kind, Param, text};
 use super::traffic;
+use super::{lengths, limits};
 use crate::family::OfTypes;
 
 /// The function and its companion items.
@@ -49,9 +49,11 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     let instances = instances(kernel);
     let types = types(kernel);
     let as_kernel = as_kernel(kernel);
-    let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
-    let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
-    let on_host = kernel.instances.iter().map(|instance| host_entry(kernel, instance));
+    let instances_of = kernel.instances.iter().map(|instance| {
+        let (checks, on_gpu, on_host) =
+            (checks(kernel, instance), gpu_entry(kernel, instance), host_entry(kernel, instance));
+        quote!(const _: () = { #checks #on_gpu #on_host };)
+    });
     quote! {
         #shown
         #marker
@@ -61,9 +63,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
             #hidden
             #types
             #as_kernel
-            #(#checks)*
-            #(#on_gpu)*
-            #(#on_host)*
+            #(#instances_of)*
         };
     }
 }
@@ -165,7 +165,8 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     let markers = kernel.params.iter().filter_map(marker_of);
     // Known of types without parameters; those are checked where they are written.
     let is_generic = sig.generics.type_params().next().is_some();
-    let is_slice = |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::View(_));
+    let is_slice =
+        |param: &&Param| is_generic && matches!(param.kind, Kind::Slice | Kind::Planes(_) | Kind::View(_));
     let elements = kernel.params.iter().filter(is_slice);
     let elements = elements.map(|param| {
         let element = &param.element;
@@ -199,18 +200,50 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// Checks of the parameters: each type, where it is written; all together; and their lifetimes.
+/// Checks of the parameters: each type, where it is written; all together; and their lifetimes. Two constants have what
+/// is found: `__CLAIMED` of the mutable views, `__SIGNATURES` of all parameters.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let checks = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
-        let (check, element) = (form.check?, form.element);
-        Some(quote_spanned!(param.element.span()=> ::gpu_std::__private::#check::<#element>();))
-    });
+    // What a launch relies on besides the parameters.
+    let promises = [!kernel.is_safe, kernel.options.cooperative, kernel.options.dependent];
+    let promises = promises.into_iter().rev().fold(0u32, |bits, promise| bits << 1 | u32::from(promise));
+    let (mut claimed, mut signatures) = (Vec::new(), Vec::new());
+    for (index, (Form { check, element, ty, .. }, param)) in
+        forms(kernel, instance).into_iter().zip(&kernel.params).enumerate()
+    {
+        let of_shape = match &param.kind {
+            Kind::TensorMap(rank) => Literal::usize_unsuffixed(*rank).into_token_stream(),
+            Kind::Planes(_) => {
+                let count = planes_of(instance, param, index);
+                quote!((#count) as u32)
+            }
+            _ if param.is_claimed() => {
+                let position = Literal::usize_unsuffixed(claimed.len());
+                claimed.push(quote_spanned!(param.ty.span()=> ::gpu_std::__private::claims::<#ty>()));
+                quote!(__CLAIMED[#position].1)
+            }
+            _ => quote!(0),
+        };
+        let of_type = match check {
+            Some(check) => quote_spanned!(param.element.span()=> ::gpu_std::__private::#check::<#element>()),
+            None => quote!(0),
+        };
+        let (promises, optional) = (Literal::u32_unsuffixed(promises), u8::from(param.is_optional));
+        let optional = Literal::u8_unsuffixed(optional);
+        signatures.push(quote! {
+            ::gpu_std::__private::signature("", &[#of_type, #of_shape, #optional, #promises])
+        });
+    }
+    let (claims_len, len) =
+        (Literal::usize_unsuffixed(claimed.len()), Literal::usize_unsuffixed(signatures.len()));
     let abi = abi(kernel, instance);
     let any_lifetime = any_lifetime(kernel, instance);
     let shared_memory = static_shared(kernel, instance);
     let at = kernel.function.sig.ident.span();
     quote! {
-        const _: () = { #(#checks)* };
+        #[allow(dead_code)]
+        const __CLAIMED: [(::gpu_std::Claims, u32); #claims_len] = [#(#claimed),*];
+        #[allow(dead_code)]
+        const __SIGNATURES: [u32; #len] = [#(#signatures),*];
         const _: () = #any_lifetime;
     }
     .into_iter()
@@ -243,16 +276,18 @@ fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
 /// An `AbiParam` for each parameter of the launch.
 fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
-    let abi = |Form { element, kind, .. }: &Form| {
+    let abi = |(index, Form { element, kind, .. }): (usize, Form)| {
+        let index = Literal::usize_unsuffixed(index);
         quote! {
             ::gpu_std::__private::AbiParam::new(
                 ::gpu_std::ParamKind::#kind,
                 ::core::mem::size_of::<#element>(),
                 ::core::mem::align_of::<#element>(),
+                __SIGNATURES[#index],
             )
         }
     };
-    passed(kernel, instance).iter().map(abi).collect()
+    forms(kernel, instance).into_iter().enumerate().filter(|(_, form)| form.slots > 0).map(abi).collect()
 }
 
 /// The name of the function that the entries call.
@@ -399,21 +434,20 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
     let mut arguments = Vec::new();
     let mut params = Vec::new();
-    let mut claims = Vec::new();
     let mut lengths = Vec::new();
     let mut slot = 0usize;
+    let claimed = kernel.params.iter().filter(|param| param.is_claimed()).enumerate();
+    let claimed = claimed.map(|(position, _)| Literal::usize_unsuffixed(position));
     for (index, (form, param)) in forms(kernel, instance).into_iter().zip(&kernel.params).enumerate() {
-        let Form { element, kind, on_host, slots, ty, is_claimed, .. } = form;
+        let Form { element, kind, on_host, slots, .. } = form;
         if slots == 0 {
             arguments.push(on_host);
             continue;
         }
-        if is_claimed {
-            claims.push(quote_spanned!(param.ty.span()=> ::gpu_std::__private::claims::<#ty>()));
-        }
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
         let (param_name, type_name) = (param.name.unraw().to_string(), text(&param.ty));
+        let signature = Literal::usize_unsuffixed(index);
         if let Kind::Shared(_) = param.kind {
             let length = length_name(index);
             lengths.push(quote!(let #length = ::gpu_std::__private::read_value::<usize>(args, #position);));
@@ -432,6 +466,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 type_name: #type_name,
                 size: ::core::mem::size_of::<#element>(),
                 align: ::core::mem::align_of::<#element>(),
+                signature: __SIGNATURES[#signature],
             }
         });
     }
@@ -454,6 +489,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let limits = limits::constant(kernel, instance);
     let static_shared = static_shared(kernel, instance);
     let [bytes, bytes_function] = traffic::bytes(kernel, instance);
+    let [check_lengths, lengths_function] = lengths::lengths(kernel, instance);
     let (min_arch, is_safe, folder) = (kernel.options.arch, kernel.is_safe, folder());
     let is_arch_specific = kernel.options.is_arch_specific;
     let stack = match kernel.options.stack {
@@ -465,7 +501,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
             #limits
-            const __CLAIMS: ::gpu_std::Claims = ::gpu_std::Claims::all(&[#(#claims),*]);
+            const __CLAIMS: ::gpu_std::Claims = ::gpu_std::Claims::all(&[#(__CLAIMED[#claimed].0),*]);
             const _: () = __LIMITS.check(__CLAIMS);
             const __INFO: ::gpu_std::KernelInfo = ::gpu_std::KernelInfo {
                 name: #label,
@@ -491,9 +527,11 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             };
 
             static __SPEC: ::gpu_std::KernelSpec =
-                ::gpu_std::KernelSpec { info: __INFO, entry: __entry, bytes: #bytes };
+                ::gpu_std::KernelSpec { info: __INFO, entry: __entry, bytes: #bytes, lengths: #check_lengths };
 
             #bytes_function
+
+            #lengths_function
 
             #[::gpu_std::__private::linkme::distributed_slice(::gpu_std::registry::KERNELS)]
             #[linkme(crate = ::gpu_std::__private::linkme)]

@@ -27,11 +27,17 @@ pub(crate) fn types(kernel: &Kernel) -> TokenStream {
         Kind::SliceMut(Some(mapping)) | Kind::ViewMut(_, Some(mapping)) => quote!(#mapping),
         _ => quote!(::gpu_std::disjoint::Elements),
     });
+    let planes = kernel.params.iter().enumerate().filter_map(|(index, param)| match &param.kind {
+        Kind::Planes(count) => Some((planes_name(index), count)),
+        _ => None,
+    });
+    let (planes, counts): (Vec<Ident>, Vec<&TokenStream>) = planes.unzip();
     quote! {
         #vis struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
-        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* }
+        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* #(const #planes: usize;)* }
         impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
             #(type #names = #elements; type #mapping_names = #mappings;)*
+            #(const #planes: usize = #counts;)*
         }
     }
 }
@@ -43,7 +49,7 @@ pub(crate) fn marker_of(param: &Param) -> Option<TokenStream> {
         Kind::Value => quote!(::gpu_std::param::Value<#element>),
         Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
         Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
-        Kind::Slice => {
+        Kind::Slice | Kind::Planes(_) => {
             quote_spanned!(param.element.span()=> <#element as ::gpu_std::SliceElement>::Param)
         }
         Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
@@ -71,6 +77,10 @@ fn element_name(index: usize) -> Ident {
     format_ident!("P{index}")
 }
 
+fn planes_name(index: usize) -> Ident {
+    format_ident!("K{index}")
+}
+
 fn mapping_name(index: usize) -> Ident {
     format_ident!("M{index}")
 }
@@ -83,6 +93,11 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
+/// The number of planes of a `SlicePlanes`.
+pub(crate) fn planes_of(instance: &Instance, param: &Param, index: usize) -> TokenStream {
+    projection(instance, param, &planes_name(index))
+}
+
 /// The argument that a generic parameter has in an instance.
 pub(crate) struct Form {
     /// The value, or the element of a slice or view, or the array in shared memory. Of a shared slice what its length counts.
@@ -91,7 +106,7 @@ pub(crate) struct Form {
     pub kind: Ident,
     /// The parameter's type, of any lifetime.
     pub ty: TokenStream,
-    /// The function that compiles for types that it can have.
+    /// The function that compiles for types that it can have, and returns their signature.
     pub check: Option<TokenStream>,
     /// The machine parameters of the GPU's entry, and the argument made of them.
     pub machine: TokenStream,
@@ -101,21 +116,12 @@ pub(crate) struct Form {
     /// by the name of the GPU's entry.
     pub on_host: TokenStream,
     pub slots: usize,
-    /// Whether it is a mutable view, whose claims limit launches.
-    pub is_claimed: bool,
 }
 
 pub(crate) fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
     let mut ahead = Ahead::default();
     let form = |(index, param): (usize, &Param)| form(index, param, instance, &mut ahead);
     kernel.params.iter().enumerate().map(form).collect()
-}
-
-/// Those of a launch's parameters.
-pub(crate) fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut forms = forms(kernel, instance);
-    forms.retain(|form| form.slots > 0);
-    forms
 }
 
 /// The name of the machine parameter that is a length.
@@ -135,7 +141,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
         on_gpu: quote!(#data),
         on_host: quote!(read_value::<#ty>),
         slots: 1,
-        is_claimed: false,
         ty,
     };
     let form = match &param.kind {
@@ -150,9 +155,21 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
             on_host: quote!(read_slice::<#element>),
             slots: 2,
-            is_claimed: false,
             element,
         },
+        Kind::Planes(_) => {
+            let count = planes_of(instance, param, index);
+            Form {
+                kind: format_ident!("Slice"),
+                ty: quote!(::gpu_std::SlicePlanes<'_, #element, { #count }>),
+                check: Some(quote!(check_element)),
+                machine: quote!(#data: *const #element, #len: usize),
+                on_gpu: quote!(::gpu_std::__private::planes(#data, #len)),
+                on_host: quote!(read_planes::<#element, { #count }>),
+                slots: 2,
+                element,
+            }
+        }
         Kind::SliceMut(_) => Form {
             kind: format_ident!("SliceMut"),
             ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
@@ -161,7 +178,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
             on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
             on_host: quote!(read_view::<#element, #mapping>),
             slots: 2,
-            is_claimed: true,
             element,
         },
         Kind::Shared(array) => {
@@ -174,7 +190,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 on_gpu,
                 on_host,
                 slots: usize::from(array.is_slice),
-                is_claimed: false,
                 element: if array.is_slice { array.counted(&element) } else { element },
             }
         }
@@ -197,7 +212,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
                 on_host: quote!(#read::<#element>),
                 slots: 2,
-                is_claimed: false,
                 element,
             }
         }
@@ -213,7 +227,6 @@ fn form(index: usize, param: &Param, instance: &Instance, ahead: &mut Ahead) -> 
                 on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
                 on_host: quote!(#read::<#element, #mapping>),
                 slots: 2,
-                is_claimed: true,
                 element,
             }
         }

@@ -6,6 +6,7 @@
 pub(crate) mod emit;
 mod forms;
 pub(crate) mod instances;
+mod lengths;
 mod limits;
 pub(crate) mod options;
 mod params;
@@ -83,6 +84,7 @@ pub(crate) fn write(function: ItemFn, options: Options, family: Option<Family>) 
     let mut errors = Errors::default();
     check_signature(&function, &mut errors);
     let params = params::read(&function.sig, is_safe, &mut errors);
+    lengths::check_names(&options.same_len, &params, &mut errors);
     let instances = instances::expand(&function.sig.generics, &options, &mut errors);
     errors.finish()?;
     let library = options.library.clone();

@@ -42,6 +42,8 @@ pub(crate) struct Options {
     pub is_arch_specific: bool,
     /// `bytes = x.bytes() + y.bytes()`: what a launch moves.
     pub bytes: Option<Expr>,
+    /// `same_len(x, y; a, launch)`: groups of parameters, and `launch`, whose lengths agree.
+    pub same_len: Vec<Vec<Ident>>,
     /// `stack = 16384`: bytes of stack that a thread needs.
     pub stack: Option<u32>,
     /// `cooperative`: its blocks wait for each other.
@@ -77,6 +79,7 @@ impl Parse for Options {
                     input.parse::<Token![=]>()?;
                     options.bytes = Some(input.parse()?);
                 }
+                "same_len" => options.same_len = same_len(input, &name)?,
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
@@ -91,7 +94,7 @@ impl Parse for Options {
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
                              launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
-                             stack = 16384, bytes = x.bytes(), cooperative, dependent and no_panic"
+                             stack = 16384, bytes = x.bytes(), same_len(x, y), cooperative, dependent and no_panic"
                         ),
                     ));
                 }
@@ -147,6 +150,30 @@ fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result
         }
     }
     Ok(lists)
+}
+
+/// `(x, y)` or `(x, y; a, b)`.
+fn same_len(input: ParseStream, option: &Ident) -> Result<Vec<Vec<Ident>>> {
+    if !input.peek(token::Paren) {
+        return Err(Error::new(option.span(), "name the slices and views of one length: `same_len(x, y)`"));
+    }
+    let content;
+    let parens = parenthesized!(content in input);
+    let mut groups = Vec::new();
+    while !content.is_empty() {
+        let group = Punctuated::<Ident, Token![,]>::parse_separated_nonempty(&content)?;
+        groups.push(group.into_iter().collect());
+        if !content.is_empty() {
+            content.parse::<Token![;]>()?;
+        }
+    }
+    match groups.iter().find(|group: &&Vec<Ident>| group.len() < 2) {
+        Some(group) => Err(Error::new_spanned(group.first(), "name two or more, whose lengths are compared")),
+        None if groups.is_empty() => {
+            Err(Error::new(parens.span.join(), "name the slices and views of one length: `same_len(x, y)`"))
+        }
+        None => Ok(groups),
+    }
 }
 
 /// An integer, possibly negative, or a boolean.

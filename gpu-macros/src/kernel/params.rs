@@ -1,5 +1,6 @@
 //! The parameters of a kernel, and what is wrong with them.
 
+use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{
     Expr, ExprLit, FnArg, GenericArgument, Ident, Lifetime, Lit, Pat, PatType, PathArguments,
@@ -14,6 +15,8 @@ pub(crate) enum Kind {
     Value,
     /// `&[T]`.
     Slice,
+    /// `SlicePlanes<T, K>`: `K`.
+    Planes(TokenStream),
     /// `DisjointMut<T, M>`, with `M` if it is written.
     SliceMut(Option<Box<Type>>),
     /// `Slice2<T>` or `Slice3<T>`: the number of dimensions.
@@ -42,6 +45,13 @@ pub(crate) struct Param {
     pub kind: Kind,
     /// Whether it is an `Option` of a slice or view.
     pub is_optional: bool,
+}
+
+impl Param {
+    /// Whether it is a mutable view, whose claims limit launches.
+    pub fn is_claimed(&self) -> bool {
+        matches!(self.kind, Kind::SliceMut(_) | Kind::ViewMut(..))
+    }
 }
 
 /// Reads all parameters; those with errors are left out.
@@ -209,6 +219,9 @@ fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
 fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
     let last = path.path.segments.last()?;
     let name = last.ident.to_string();
+    if name == "SlicePlanes" {
+        return Some(planes(path));
+    }
     let of: fn(Option<Box<Type>>) -> Kind = match &*name {
         "DisjointMut" => Kind::SliceMut,
         "DisjointMut2" => |mapping| Kind::ViewMut(2, mapping),
@@ -233,6 +246,22 @@ fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
         return Some(Err((path, format!("name the element type: `{name}<T>`"))));
     };
     Some(Ok((of(types.next().map(Box::new)), element)))
+}
+
+/// The arguments of `SlicePlanes<T, K>`.
+fn planes(path: &TypePath) -> Result<(Kind, Type), Wrong<'_>> {
+    let arguments = match path.path.segments.last().map(|last| &last.arguments) {
+        Some(PathArguments::AngleBracketed(arguments)) => arguments.args.iter().collect(),
+        _ => Vec::new(),
+    };
+    let mut arguments =
+        arguments.into_iter().filter(|argument| !matches!(argument, GenericArgument::Lifetime(_)));
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (Some(GenericArgument::Type(element)), Some(count), None) => {
+            Ok((Kind::Planes(count.to_token_stream()), element.clone()))
+        }
+        _ => Err((path, "name the element type and the number of planes: `SlicePlanes<f32, 3>`".to_owned())),
+    }
 }
 
 fn is_tensor_map(path: &TypePath) -> bool {

@@ -2,6 +2,9 @@
 //!
 //! In the expression a value or pointer is itself, and a slice or view is a `gpu_std::Shape`: the host cannot read its
 //! elements. Generic parameters are those of the instance.
+//!
+//! The expression stands in a safe function of its own. Like all expressions of the attribute it can name the items that the
+//! macro writes, so each of these is `unsafe` or can do no harm.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -18,7 +21,7 @@ pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
         return [quote!(::core::option::Option::None), TokenStream::new()];
     };
     let mut slot = 0usize;
-    let mut arguments = Vec::new();
+    let (mut parameters, mut arguments) = (Vec::new(), Vec::new());
     for (Form { element, kind, ty, slots, .. }, param) in
         forms(kernel, instance).into_iter().zip(&kernel.params)
     {
@@ -26,16 +29,19 @@ pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
         slot += slots;
         let value = match param.kind {
             Kind::Shared(_) | Kind::TensorMap(_) => continue,
-            Kind::Value | Kind::Pointer | Kind::PointerMut => quote!(read_argument::<#ty>(__args, #position)),
+            Kind::Value | Kind::Pointer | Kind::PointerMut => quote!(read_argument::<#ty>(args, #position)),
             _ if param.is_optional => {
-                quote!(read_optional_shape::<#element>(__args, #position, ::gpu_std::ParamKind::#kind))
+                quote!(read_optional_shape::<#element>(args, #position, ::gpu_std::ParamKind::#kind))
             }
-            _ => quote!(read_shape::<#element>(__args, #position, ::gpu_std::ParamKind::#kind)),
+            _ => quote!(read_shape::<#element>(args, #position, ::gpu_std::ParamKind::#kind)),
         };
-        arguments.push(quote! {
-            // SAFETY: the function is called as an `unsafe fn` alone, with one pointer for each machine parameter.
-            let #name = unsafe { ::gpu_std::__private::#value };
-        });
+        let shown = match param.kind {
+            Kind::Value | Kind::Pointer | Kind::PointerMut => ty,
+            _ if param.is_optional => quote!(::core::option::Option<::gpu_std::Shape>),
+            _ => quote!(::gpu_std::Shape),
+        };
+        parameters.push(quote!(#name: #shown));
+        arguments.push(quote!(::gpu_std::__private::#value));
     }
     let types = instance.0.iter().filter_map(|argument| match argument {
         Argument::Type { parameter, ty, .. } => Some(quote!(type #parameter = #ty;)),
@@ -44,11 +50,14 @@ pub(crate) fn bytes(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
     let constants = limits::constants(kernel, instance);
     let function = quote! {
         #[allow(dead_code, unused_variables, unused_parens, non_camel_case_types, non_upper_case_globals, clippy::all)]
-        fn __bytes(__args: *const *const ::core::ffi::c_void) -> u64 {
-            #(#types)*
-            #constants
-            #(#arguments)*
-            (#expr) as u64
+        unsafe fn __bytes(args: *const *const ::core::ffi::c_void) -> u64 {
+            fn moved(#(#parameters),*) -> u64 {
+                #(#types)*
+                #constants
+                (#expr) as u64
+            }
+            // SAFETY: the caller passes one pointer for each machine parameter.
+            moved(#(unsafe { #arguments }),*)
         }
     };
     [quote!(::core::option::Option::Some(__bytes)), function]

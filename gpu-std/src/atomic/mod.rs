@@ -60,6 +60,7 @@ macro_rules! slice_elements {
         // launch, and the launch borrows the buffer mutably.
         unsafe impl<T: AtomicValue> SliceElement for Atomic<T, $scope> {
             type Param = gpu_spec::param::AtomicSlice<T>;
+            const SIGNATURE: u32 = gpu_spec::signature(concat!("Atomic ", stringify!($scope)), &[T::SIGNATURE]);
         }
     )* };
 }

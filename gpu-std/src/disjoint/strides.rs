@@ -207,3 +207,62 @@ place_stride! {
     /// The claims that [`grid_stride_3d`] gives to a thread.
     GridStride3d: Unique3d, plane, [row, column], [column, row]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of all sizes, many of them near the largest.
+    fn numbers() -> impl FnMut(u128) -> u128 {
+        let seed = fastrand::u64(..);
+        println!("seed {seed:#x}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        move |most| match random.u32(..3) {
+            0 => most - u128::from(random.u64(..8)),
+            1 => most >> random.u32(..64),
+            _ => u128::from(random.u64(..)) % (most + 1),
+        }
+    }
+
+    /// The first indices that exact arithmetic gives to a thread.
+    fn exact(first: u128, step: u128, len: u128) -> Vec<u128> {
+        (0..4).map(|round| first + round * step).take_while(|index| *index < len).collect()
+    }
+
+    #[test]
+    fn strides_are_those_of_exact_arithmetic() {
+        let mut number = numbers();
+        for _ in 0..100_000 {
+            // A launch has fewer than 2^63 threads, and each an index below that.
+            let step = number(isize::MAX as u128).max(1);
+            let (first, len) = (number(step - 1), number(usize::MAX as u128));
+            let stride = GridStride::<UniqueIndex>::new(first as usize, step as usize, len as usize);
+            let found: Vec<u128> = stride.take(4).map(|index| index.get() as u128).collect();
+            assert_eq!(found, exact(first, step, len), "{first} {step} {len}");
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_exact_arithmetic() {
+        let mut number = numbers();
+        for _ in 0..100_000 {
+            let mut side = || {
+                let step = number(1 << 32).max(1);
+                (number(step - 1), step, number(usize::MAX as u128))
+            };
+            let [rows, columns] = [side(), side()];
+            let axis =
+                |(first, step, size): (u128, u128, u128)| Axis::new(first as u32, step as u64, size as usize);
+            // Sides over 32 bits count as the largest of them.
+            let along =
+                |(first, step, size): (u128, u128, u128)| exact(first, step, size.min(u32::MAX.into()));
+            let found = GridStride2d::new(axis(rows), axis(columns)).take(3);
+            let found: Vec<[u128; 2]> = found.map(|cell| cell.get().map(|index| index as u128)).collect();
+            let (rows, columns) = (along(rows), along(columns));
+            let places = rows.iter().flat_map(|row| columns.iter().map(|column| [*row, *column]));
+            // Of each axis four indices are known: of three places, these are enough.
+            let expected: Vec<_> = places.take(3).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}

@@ -5,7 +5,7 @@
 //! In blocks of n threads, index i has the elements `(i / n) * n * N + k * n + i % n` for k below `N`. From such an element
 //! the tile `i / n`, k, and `i % n` follow, so two indices have none in common. n is the same in all threads of a launch.
 
-use super::{DisjointMut, OwnIndex};
+use super::{DisjointMut, MutableView, OwnIndex};
 use crate::block;
 
 /// The mapping of a [`DisjointMut`] in which each block has a tile of `N` elements a thread, one block's after the other's,
@@ -25,14 +25,16 @@ use crate::block;
 /// ```
 pub enum Striped<const N: usize> {}
 
-impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
-    /// Where element `item` of the index lies.
-    #[inline(always)]
-    fn place(index: usize, item: usize) -> usize {
-        let threads = block::threads() as usize;
-        index / threads * (threads * N) + item * threads + index % threads
-    }
+/// Where element `item` of an index lies, in blocks of `threads`, each of which has `items` elements: `None` beyond the
+/// address space.
+#[inline(always)]
+fn place(index: usize, item: usize, threads: usize, items: usize) -> Option<usize> {
+    // A tile has at most 1024 threads of 65536 elements: only its beginning can be too large, and the sum.
+    let tile = (index / threads).checked_mul(threads * items)?;
+    tile.checked_add(item * threads + index % threads)
+}
 
+impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
     /// Element `item` of the `N` that `index` has, or `None` past the end.
     ///
     /// # Panics
@@ -41,10 +43,11 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
     #[inline(always)]
     #[track_caller]
     pub fn get_mut<I: OwnIndex>(&mut self, index: I, item: usize) -> Option<&mut T> {
+        const { assert!(Self::WRONG.is_none()) };
         assert!(item < N, "an index has fewer elements of a striped view");
         let index = index.own();
         index.check();
-        let place = Self::place(index.get(), item);
+        let place = place(index.get(), item, block::threads() as usize, N)?;
         if place < self.len {
             // SAFETY: the element is in range; that no other thread has it is argued above.
             Some(unsafe { &mut *self.data.add(place) })
@@ -57,16 +60,43 @@ impl<T, const N: usize> DisjointMut<'_, T, Striped<N>> {
     #[inline(always)]
     #[track_caller]
     pub fn write<I: OwnIndex>(&mut self, index: I, items: [T; N]) {
+        const { assert!(Self::WRONG.is_none()) };
         let index = index.own();
         index.check();
-        let (first, threads) = (Self::place(index.get(), 0), block::threads() as usize);
-        let mut place = first;
+        let threads = block::threads() as usize;
+        let Some(mut place) = place(index.get(), 0, threads, N).filter(|&first| first < self.len) else {
+            return;
+        };
         for item in items {
             if place < self.len {
                 // SAFETY: as in `get_mut`.
                 unsafe { self.data.add(place).write(item) };
             }
-            place += threads;
+            // Elements with bytes end before half of the address space, so it wraps for those without bytes only.
+            place = place.wrapping_add(threads);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::place;
+
+    #[test]
+    fn places_are_those_of_exact_arithmetic() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed:#x}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..100_000 {
+            let index = random.usize(..) >> random.u32(..usize::BITS);
+            let (threads, items) = (random.usize(1..=1024), 1 << random.u32(..17));
+            let item = random.usize(..items);
+            let [i, n, k, of] = [index, threads, item, items].map(|number| number as u128);
+            let exact = i / n * n * of + k * n + i % n;
+            assert_eq!(place(index, item, threads, items), usize::try_from(exact).ok(), "{index} {item}");
+        }
+        assert_eq!(place(16, 0, 16, 1 << 16), Some(1 << 20));
+        assert_eq!(place(usize::MAX, 0, 1, 2), None);
+        assert_eq!(place(usize::MAX, 1, 1024, 1), None);
     }
 }

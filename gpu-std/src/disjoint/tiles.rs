@@ -59,6 +59,7 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     #[inline(always)]
     pub fn tile_origin(&self) -> [usize; 2] {
         let [row, column] = M::place();
+        const { assert!(super::is_tile(M::WIDTH, M::HEIGHT), "a tile has 1 to 4096 columns and rows") };
         [row as usize * M::HEIGHT, column as usize * M::WIDTH]
     }
 
@@ -87,15 +88,12 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// tile: those of [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(&mut T, [usize; 2])) {
-        const {
-            assert!(M::WIDTH > 0 && M::HEIGHT > 0, "a tile has at least one element");
-            assert!(M::WIDTH <= 1 << 12 && M::HEIGHT <= 1 << 12, "a tile has at most 4096 columns and rows");
-        };
+        const { assert!(super::is_tile(M::WIDTH, M::HEIGHT), "a tile has 1 to 4096 columns and rows") };
         let [top, left] = self.tile_origin();
         // At most a side of the view, which has 32 bits.
         let columns = self.width().saturating_sub(left) as u32;
         let rows = self.height().saturating_sub(top) as u32;
-        let (data, pitch) = (self.data.wrapping_add(top * self.pitch() + left), self.pitch());
+        let (data, pitch) = (self.data.wrapping_add(top.wrapping_mul(self.pitch()) + left), self.pitch());
         let (own, threads) = (thread::linear_in_block(), crate::block::threads());
         // Counted without the thread's index, so that the number of rounds is a constant where that of threads is.
         let mut round = 0;

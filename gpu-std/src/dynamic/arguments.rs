@@ -70,7 +70,8 @@ const fn bytes_of<T>() -> usize {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
-    note = "`Value<T>` takes a `T`, `Slice<T>` a `&[T]`, `SliceMut<T>` a `*mut [T]` or `&mut DisjointMut<T>`"
+    note = "`Value<T>` is a parameter `T` and takes a `T`; `Slice<T>` is a parameter `&[T]` and takes that",
+    note = "`SliceMut<T>` is a parameter `DisjointMut<T>` and takes a `*mut [T]` or `&mut DisjointMut<T>`"
 )]
 pub unsafe trait Argument<M> {
     /// Bytes that it takes at most.

@@ -144,6 +144,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::fill";
+        // Here, so that the error names the line of the call.
+        const { A::CHECK };
         self.begin(OPERATION);
         // SAFETY: `begin` says that the array is for writing.
         unsafe { for_each_own(self.array, |element, indices| element.write(value(indices))) };
@@ -183,6 +185,8 @@ impl<A: SharedData + ?Sized> Shared<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "Shared::update";
+        // Here, so that the error names the line of the call.
+        const { A::CHECK };
         let is_written = self.is_written;
         self.begin(OPERATION);
         let visit = |element: *mut A::Element, indices| {

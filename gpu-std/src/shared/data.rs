@@ -149,7 +149,8 @@ pub unsafe trait SharedArray<const D: usize>: SharedData {
     #[doc(hidden)]
     const CHECK: () = assert!(
         size_of::<Self::Element>() == Self::ELEMENT_BYTES,
-        "this array has more dimensions: give the function an index for each, as in `|[row, column]| …`"
+        "this array has more dimensions: give the function an index for each, as in `|[row, column]| …`. An element of an array \
+         in shared memory is no array itself: make it a struct"
     );
 }
 

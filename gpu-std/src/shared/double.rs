@@ -98,6 +98,8 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::fill";
+        // Here, so that the error names the line of the call.
+        const { A::CHECK };
         let array = self.begin(OPERATION);
         // SAFETY: `begin` gives the array that is for writing.
         unsafe { for_each_own(array, |element, indices| element.write(value(indices))) };
@@ -117,6 +119,8 @@ impl<A: SharedData + ?Sized> DoubleBuffer<'_, A> {
         A: SharedArray<D>,
     {
         const OPERATION: &str = "DoubleBuffer::step";
+        // Here, so that the error names the line of the call.
+        const { A::CHECK };
         let old = self.written(OPERATION);
         let array = self.begin(OPERATION);
         // SAFETY: nothing writes the old array before this thread comes to the next meeting, in `end`.

@@ -31,7 +31,6 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ) where
     A: SharedArray<D> + ?Sized,
 {
-    const { A::CHECK };
     let each = |number| {
         // SAFETY: the trait says that the element lies in the array.
         let element = unsafe { array.cast::<A::Element>().add(A::place(number) as usize) };

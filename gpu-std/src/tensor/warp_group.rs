@@ -46,14 +46,18 @@ const fn is_count(count: u32) -> bool {
     count >= 24 && count <= 256 && count.is_multiple_of(8)
 }
 
-/// True in one lane of the calling warp, and the compiler knows that it is one. Called by all lanes (`elect.sync`).
+/// True in one lane of the calling warp, and the compiler knows that it is one (`elect.sync`).
+///
+/// # Safety
+///
+/// All 32 lanes of the warp call it together.
 #[inline(always)]
 #[track_caller]
-pub fn elect() -> bool {
+pub unsafe fn elect() -> bool {
     #[cfg(target_arch = "nvptx64")]
     {
         let elected: u32;
-        // SAFETY: all lanes call it.
+        // SAFETY: the caller's promise.
         unsafe {
             core::arch::asm!(
                 "{{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 {r}, 1, 0, p; }}",

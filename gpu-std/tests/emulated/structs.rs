@@ -50,9 +50,11 @@ fn derived_structs_are_parameters_and_elements() {
     assert_eq!(out.map(|row| row.is_closed.get()), [Some(true), Some(false), Some(true)]);
     // The derive makes them plain for the host.
     assert_eq!(bytemuck::bytes_of(&row(1)).len(), 48);
-    let spec = <total as Kernel>::spec();
-    assert_eq!(spec.params[0].abi(), gpu_std::__private::AbiParam { kind: 0, size: 48, align: 16 });
-    assert_eq!(spec.params[2].abi(), gpu_std::__private::AbiParam { kind: 2, size: 48, align: 16 });
+    let layout = |index: usize| {
+        let abi = <total as Kernel>::spec().params[index].abi();
+        (abi.kind, abi.size, abi.align)
+    };
+    assert_eq!([layout(0), layout(2)], [(0, 48, 16), (2, 48, 16)]);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, KernelValue)]
@@ -341,4 +343,59 @@ fn another_blocks_index_is_refused() {
     let fault =
         launch_shared::<keeps_an_index>([2, 1, 1], [1, 1, 1], 0, &Args::new().view(&mut out)).unwrap_err();
     assert!(fault.message().contains("belongs to another block"), "{fault}");
+}
+
+/// Packed structs whose fields leave no bytes between them.
+mod packed {
+    use gpu_std::prelude::*;
+
+    macro_rules! packed {
+        ($($name:ident: [$($repr:tt)*] $bytes:literal;)*) => {
+            $(
+                #[derive(Clone, Copy, KernelType)]
+                $($repr)*
+                pub struct $name {
+                    pub a: u8,
+                    pub b: [u16; 2],
+                    pub c: u8,
+                    pub d: u64,
+                }
+            )*
+
+            #[test]
+            fn packed_structs_without_padding_are_plain() {
+                $(
+                    let value = $name { a: 1, b: [0x0203, 0x0405], c: 6, d: 0x0708 };
+                    assert_eq!(bytemuck::bytes_of(&value), [1, 3, 2, 5, 4, 6, 8, 7, 0, 0, 0, 0, 0, 0], "{}", stringify!($name));
+                    assert_eq!(size_of::<$name>(), $bytes);
+                )*
+            }
+        };
+    }
+    packed! {
+        Packed: [#[repr(C, packed)]] 14;
+        Packed1: [#[repr(packed(1), C)]] 14;
+        Apart: [#[repr(C)] #[repr(packed)]] 14;
+    }
+
+    #[derive(Clone, Copy, KernelType)]
+    #[repr(C, packed(2))]
+    pub struct Even {
+        pub a: [u8; 2],
+        pub b: u64,
+    }
+
+    #[derive(Clone, Copy, KernelType)]
+    #[repr(C, packed(4))]
+    pub struct Generic<T>(pub T, pub u32);
+
+    #[kernel]
+    fn takes(_even: &[Even], _generic: &[Generic<u64>]) {}
+
+    #[test]
+    fn packed_to_more_is_plain_where_the_fields_fit() {
+        let even = Even { a: [1, 2], b: 3 };
+        assert_eq!(bytemuck::bytes_of(&even), [1, 2, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((size_of::<Generic<u64>>(), align_of::<Generic<u64>>()), (12, 4));
+    }
 }

@@ -82,7 +82,7 @@ pub static IMAGE: GpuImage = unsafe {
 unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
 const fn param(kind: ParamKind) -> ParamSpec {
-    ParamSpec { name: "p", kind, type_name: "u32", size: 4, align: 4 }
+    ParamSpec { name: "p", kind, type_name: "u32", size: 4, align: 4, signature: 0 }
 }
 
 macro_rules! kernel {

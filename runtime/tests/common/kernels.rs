@@ -32,7 +32,7 @@ unsafe fn view<T>(args: *const *const c_void, index: usize) -> (*mut T, usize) {
 }
 
 const fn param<T>(name: &'static str, kind: ParamKind) -> ParamSpec {
-    ParamSpec { name, kind, type_name: "", size: size_of::<T>(), align: align_of::<T>() }
+    ParamSpec { name, kind, type_name: "", size: size_of::<T>(), align: align_of::<T>(), signature: 0 }
 }
 
 macro_rules! kernel {
@@ -120,7 +120,7 @@ unsafe fn iota(args: *const *const c_void) {
 }
 
 /// A value whose size and alignment are odd.
-#[derive(Debug, Clone, Copy, PartialEq, bytemuck::AnyBitPattern)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(32))]
 pub struct Wide {
     pub bytes: [u8; 40],

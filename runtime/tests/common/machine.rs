@@ -12,7 +12,7 @@ use warpsmith_runtime::driver::{
 };
 
 const fn param(name: &'static str, kind: ParamKind, type_name: &'static str) -> ParamSpec {
-    ParamSpec { name, kind, type_name, size: 4, align: 4 }
+    ParamSpec { name, kind, type_name, size: 4, align: 4, signature: 0 }
 }
 
 const fn kernel(

@@ -231,7 +231,8 @@ unsafe fn forward<T: Half, const D: usize, const KEYS: usize, const Q_ROWS: usiz
         // SAFETY: the block has a fixed size, and began with 168 registers a thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 {
-            let leads = warp_group::elect();
+            // SAFETY: all lanes of the warp are here.
+            let leads = unsafe { warp_group::elect() };
             let kv_head = crate::tiles::divide(place.head, shape.group).0;
             if leads {
                 // SAFETY: nothing has used the tile.

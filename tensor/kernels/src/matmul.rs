@@ -233,7 +233,8 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
     if warp < 4 {
         // SAFETY: the block has a fixed size, and began with 168 registers a thread.
         unsafe { warp_group::release_registers::<40>() };
-        if warp == 0 && warp_group::elect() {
+        // SAFETY: all lanes of the warp are here.
+        if warp == 0 && unsafe { warp_group::elect() } {
             let mut number = first;
             while number < tiles.count() {
                 let tile = tiles.at(number);
@@ -291,14 +292,16 @@ pub unsafe fn product<T: Multiply, C: Output<T::Sum>, A: Major, B: Major, const 
         // SAFETY: the block has a fixed size, and the producer releases 128 registers a thread: 40 + 2 * 232 = 3 * 168.
         unsafe { warp_group::acquire_registers::<232>() };
         let group = warp / 4 - 1;
-        let leads = warp.is_multiple_of(4) && warp_group::elect();
+        // SAFETY: all lanes of the warp are here.
+        let leads = warp.is_multiple_of(4) && unsafe { warp_group::elect() };
         let own_tiles = c_tiles[if group == 0 { 0 } else { 1 }];
         let in_warp = (warp % 4 * 16 + warp::lane_id() / 4, warp::lane_id() % 4 * 2);
         let mut sums = Accumulator::<{ TILE_N as usize }, T::Sum>::new();
         let mut number = first;
         while number < tiles.count() {
             let tile = tiles.at(number);
-            let mut running = sums.pending();
+            // SAFETY: all threads of the warp group go through the loop together.
+            let mut running = unsafe { sums.pending() };
             let mut last = slot;
             let mut stage = 0;
             while stage < stages {

@@ -338,7 +338,8 @@ pub unsafe fn product<
             // SAFETY: the block has a fixed size, and began with 168 registers a thread.
             unsafe { warp_group::release_registers::<40>() };
         }
-        if warp == 4 * groups && warp_group::elect() {
+        // SAFETY: all lanes of the warp are here.
+        if warp == 4 * groups && unsafe { warp_group::elect() } {
             while stage < place.stages.1 {
                 let loaded = full.at(slot);
                 let at = stage * tile_k;
@@ -471,7 +472,8 @@ pub unsafe fn product<
             sums = Accumulator::new();
             *sums.registers_mut() = all;
         } else if stage < place.stages.1 {
-            let mut running = sums.pending();
+            // SAFETY: all threads of the warp group go through the loop together.
+            let mut running = unsafe { sums.pending() };
             let mut last = slot;
             while stage < place.stages.1 {
                 // SAFETY: as above.

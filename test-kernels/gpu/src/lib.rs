@@ -16,6 +16,7 @@
 //! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
 //! | [`structs`] | structs, enums, optional slices and math by method |
+//! | [`teams`] | a result of each part of a warp, and a structure of arrays |
 //! | [`tensor_cores`] | `multiply`, a short matrix product on tensor cores |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
@@ -36,6 +37,7 @@ pub mod sales;
 pub mod shared_slices;
 pub mod stack;
 pub mod structs;
+pub mod teams;
 pub mod tensor_cores;
 pub mod tiles;
 pub mod train;

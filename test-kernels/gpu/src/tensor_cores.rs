@@ -58,7 +58,8 @@ pub unsafe fn multiply(
     let mut slot = Slot::new();
     if warp < 4 {
         // 2. One thread copies: it waits until a stage is empty, and the barrier counts the bytes that arrive.
-        if warp == 0 && warp_group::elect() {
+        // SAFETY: all lanes of the warp are here.
+        if warp == 0 && unsafe { warp_group::elect() } {
             for stage in 0..stages {
                 let (at, loaded) = (stage * TILE[2], full.at(slot));
                 // SAFETY: nothing reads the stage any more.

@@ -22,7 +22,12 @@ fn functions(device: &Device) -> Vec<warpsmith::Function> {
     let unused: gpu_spec::HostEntry = |_| unreachable!("none is launched");
     let function = |info: &gpu_spec::KernelInfo| {
         module
-            .function(Box::leak(Box::new(gpu_spec::KernelSpec { info: *info, entry: unused, bytes: None })))
+            .function(Box::leak(Box::new(gpu_spec::KernelSpec {
+                info: *info,
+                entry: unused,
+                bytes: None,
+                lengths: None,
+            })))
             .ok()
     };
     let found: Vec<_> = all.filter_map(function).collect();

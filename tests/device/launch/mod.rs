@@ -14,5 +14,6 @@ mod rust_values;
 mod shared_slices;
 mod stack;
 mod structs;
+mod teams;
 mod tiles;
 mod typed;

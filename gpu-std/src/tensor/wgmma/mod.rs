@@ -89,8 +89,12 @@ where
     }
 
     /// The registers with no product under way, for a loop that begins batches.
+    ///
+    /// # Safety
+    ///
+    /// All threads of the warp group call it, and the operations on what it returns, together.
     #[inline(always)]
-    pub fn pending(self) -> Pending<N, S> {
+    pub unsafe fn pending(self) -> Pending<N, S> {
         Pending {
             d: self.d,
             held: (),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::DeviceId;
 use super::Error;
+use gpu_spec::WrongLength;
+
 use crate::driver::LaunchConfig;
 
 /// A launch that device or kernel do not allow. Nothing was launched.
@@ -34,6 +36,15 @@ pub enum LaunchError {
         block: [u32; 3],
         /// The largest block in x, y and z.
         limit: [u32; 3],
+    },
+
+    /// Slices or views whose lengths are not as the kernel requires.
+    #[error("kernel `{kernel}`: {wrong}")]
+    WrongLengths {
+        /// The instance's symbol.
+        kernel: String,
+        /// What is wrong with them.
+        wrong: WrongLength,
     },
 
     /// Another block than the kernel requires.

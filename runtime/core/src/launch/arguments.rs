@@ -183,32 +183,139 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
-    note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
-    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
-    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
-    note = "`Shared<T>` takes `SharedLen(elements)`, the length of a `Shared<[T]>`",
-    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` and `AtomicSlice2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
+    note = "`Optional<M>` is an `Option` of a slice or view, and takes `Some(&buffer)` or `None::<&DeviceBuffer<T>>`",
+    note = "`Shared<T>` is a `Shared<[T]>`, and takes its length, `SharedLen(elements)`"
 )]
 pub unsafe trait Argument<M> {
     /// Adds it to the list.
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
+/// Defines a trait for each kind of parameter: what can be passed for it. So that an error names the parameter as the kernel
+/// does, and not by its marker.
+macro_rules! parameters {
+    ($($(#[$attribute:meta])* $name:ident: $marker:ident;)*) => { $(
+        $(#[$attribute])*
+        ///
+        /// # Safety
+        ///
+        /// As for [`Argument`].
+        pub unsafe trait $name<T> {
+            /// Adds it to the list.
+            fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
+        }
+
+        // SAFETY: it adds what can be passed for the marker.
+        unsafe impl<T, A: $name<T>> Argument<$marker<T>> for A {
+            #[inline(always)]
+            fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+                $name::add(self, list);
+            }
+        }
+    )* };
+}
+
+parameters! {
+    /// What can be passed for a parameter `T`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `{T}`",
+        label = "the kernel takes a `{T}` by value"
+    )]
+    ValueArgument: Value;
+
+    /// What can be passed for a parameter `&[T]`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `&[{T}]`",
+        label = "the kernel takes a `&DeviceBuffer<{T}>`, or a part of one: `buffer.slice(..)`"
+    )]
+    SliceArgument: Slice;
+
+    /// What can be passed for a parameter `DisjointMut<T>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut<{T}>`",
+        label = "the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one: `buffer.slice_mut(..)`"
+    )]
+    MutArgument: SliceMut;
+
+    /// What can be passed for a parameter `&[Atomic<T>]`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `&[Atomic<{T}>]`",
+        label = "all threads change it: the kernel takes a `&mut DeviceBuffer<{T}>`, or a part of one"
+    )]
+    AtomicArgument: AtomicSlice;
+
+    /// What can be passed for a parameter `Slice2<T>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `Slice2<{T}>`",
+        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d(width, height)?`"
+    )]
+    Slice2Argument: Slice2;
+
+    /// What can be passed for a parameter `Slice3<T>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `Slice3<{T}>`",
+        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d(width, height, depth)?`"
+    )]
+    Slice3Argument: Slice3;
+
+    /// What can be passed for a parameter `DisjointMut2<T>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut2<{T}>`",
+        label = "the kernel takes rows of a buffer of `{T}`: `buffer.as_2d_mut(width, height)?`"
+    )]
+    Mut2Argument: SliceMut2;
+
+    /// What can be passed for a parameter `DisjointMut3<T>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `DisjointMut3<{T}>`",
+        label = "the kernel takes planes of a buffer of `{T}`: `buffer.as_3d_mut(width, height, depth)?`"
+    )]
+    Mut3Argument: SliceMut3;
+
+    /// What can be passed for a parameter `Slice2<Atomic<T>>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `Slice2<Atomic<{T}>>`",
+        label = "all threads change it: the kernel takes `buffer.as_2d_mut(width, height)?` of a buffer of `{T}`"
+    )]
+    Atomic2Argument: AtomicSlice2;
+
+    /// What can be passed for a parameter `Slice3<Atomic<T>>`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `Slice3<Atomic<{T}>>`",
+        label = "all threads change it: the kernel takes `buffer.as_3d_mut(width, height, depth)?` of a buffer of `{T}`"
+    )]
+    Atomic3Argument: AtomicSlice3;
+
+    /// What can be passed for a parameter `*const T`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `*const {T}`",
+        label = "the kernel takes a `&DeviceBuffer<{T}>`, a part of one, or a `DevicePtr`"
+    )]
+    PointerArgument: Pointer;
+
+    /// What can be passed for a parameter `*mut T`.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot be passed for a kernel parameter `*mut {T}`",
+        label = "the kernel takes a `&mut DeviceBuffer<{T}>`, a part of one, or a `DevicePtr`"
+    )]
+    PointerMutArgument: PointerMut;
+}
+
 // SAFETY: a value is one machine parameter, its bytes. Which types a kernel takes, `#[kernel]` checks.
-unsafe impl<T: Copy + Send + Sync + 'static> Argument<Value<T>> for T {
+unsafe impl<T: Copy + Send + Sync + 'static> ValueArgument<T> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
     }
 }
 
-/// Implements [`Argument`] for something that gives a slice: pointer and length for the first markers, the
-/// pointer alone for the last. Arguments that a kernel can write count as written.
+/// Something that is a slice can be passed for these kinds of parameters, by pointer and length, and for the last by the
+/// pointer alone.
 macro_rules! buffer_argument {
     ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
             // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
-            unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
+            unsafe impl<T: DeviceCopy> $view<T> for $argument {
                 #[inline(always)]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                     list.slice($slice, Access::$access);
@@ -216,7 +323,7 @@ macro_rules! buffer_argument {
             }
         )*
         // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
-        unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
+        unsafe impl<T: DeviceCopy> $pointer<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                 list.pointer($slice, Access::$access);
@@ -225,19 +332,19 @@ macro_rules! buffer_argument {
     };
 }
 
-buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [Slice], Pointer);
-buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [Slice], Pointer);
-buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [Slice], Pointer);
+buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [SliceArgument], PointerArgument);
+buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [SliceArgument], PointerArgument);
+buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [SliceArgument], PointerArgument);
 // Threads write through a slice of atomics, so it takes its elements as exclusively as a view does.
-buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
-buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
-buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
+buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
+buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [MutArgument, AtomicArgument], PointerMutArgument);
 
-/// Implements [`Argument`] for views in two and three dimensions.
+/// Views in two and three dimensions can be passed for these kinds of parameters.
 macro_rules! view_argument {
-    ($($argument:ty => $marker:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
+    ($($argument:ty => $view:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
         // SAFETY: a view is a pointer and its extents, and the view brings its buffer.
-        unsafe impl<T: DeviceCopy> Argument<$marker<T>> for $argument {
+        unsafe impl<T: DeviceCopy> $view<T> for $argument {
             #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                 list.view($elements, $self.extents(), Access::$access);
@@ -247,18 +354,18 @@ macro_rules! view_argument {
 }
 
 view_argument! {
-    DeviceSlice2<'_, T> => Slice2, Read: self, self.elements();
-    &DeviceSlice2<'_, T> => Slice2, Read: self, self.elements();
-    DeviceSlice3<'_, T> => Slice3, Read: self, self.elements();
-    &DeviceSlice3<'_, T> => Slice3, Read: self, self.elements();
-    DeviceSliceMut2<'_, T> => SliceMut2, Write: self, self.as_slice().elements();
-    &mut DeviceSliceMut2<'_, T> => SliceMut2, Write: self, self.as_slice().elements();
-    DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
-    &mut DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
-    DeviceSliceMut2<'_, T> => AtomicSlice2, Write: self, self.as_slice().elements();
-    &mut DeviceSliceMut2<'_, T> => AtomicSlice2, Write: self, self.as_slice().elements();
-    DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
-    &mut DeviceSliceMut3<'_, T> => AtomicSlice3, Write: self, self.as_slice().elements();
+    DeviceSlice2<'_, T> => Slice2Argument, Read: self, self.elements();
+    &DeviceSlice2<'_, T> => Slice2Argument, Read: self, self.elements();
+    DeviceSlice3<'_, T> => Slice3Argument, Read: self, self.elements();
+    &DeviceSlice3<'_, T> => Slice3Argument, Read: self, self.elements();
+    DeviceSliceMut2<'_, T> => Mut2Argument, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut2<'_, T> => Mut2Argument, Write: self, self.as_slice().elements();
+    DeviceSliceMut3<'_, T> => Mut3Argument, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut3<'_, T> => Mut3Argument, Write: self, self.as_slice().elements();
+    DeviceSliceMut2<'_, T> => Atomic2Argument, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut2<'_, T> => Atomic2Argument, Write: self, self.as_slice().elements();
+    DeviceSliceMut3<'_, T> => Atomic3Argument, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut3<'_, T> => Atomic3Argument, Write: self, self.as_slice().elements();
 }
 
 /// Implements [`Argument`] for tensor maps.
@@ -283,7 +390,7 @@ tensor_argument! {
 }
 
 // SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.
-unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
+unsafe impl<T> PointerArgument<T> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
@@ -291,7 +398,7 @@ unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
 }
 
 // SAFETY: as above.
-unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
+unsafe impl<T> PointerMutArgument<T> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
@@ -329,8 +436,9 @@ unsafe impl<M: PointerAndExtent, A: Argument<M>> Argument<Optional<M>> for Optio
 ///
 /// As for [`Argument`], in order.
 #[diagnostic::on_unimplemented(
-    message = "these are not the arguments of a kernel with the parameters `{P}`",
-    label = "expected a tuple with one argument for each parameter",
+    message = "the kernel has another number of parameters",
+    label = "expected a tuple with one argument for each parameter of the kernel",
+    note = "the parameters, by their kinds: `{P}`; an array of fixed length in shared memory is none of them",
     note = "a kernel with one parameter takes a tuple of one: `(&x,)`"
 )]
 pub unsafe trait Arguments<P> {

@@ -161,7 +161,7 @@ impl Function {
             self.allow(config)?;
         }
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.launch_pointers(stream, config, Source::Given, args) }
+        unsafe { self.launch_pointers(stream, (config, Source::Given), None, args) }
     }
 
     /// # Safety
@@ -169,13 +169,13 @@ impl Function {
     pub(super) unsafe fn launch_pointers(
         &self,
         stream: &Stream,
-        config: Option<LaunchConfig>,
-        source: Source,
+        (config, source): (Option<LaunchConfig>, Source),
+        extent: Option<[u64; 3]>,
         args: &[*const c_void],
     ) -> Result<()> {
         self.check_argument_count(args.len())?;
         // SAFETY: passed on from the caller.
-        unsafe { self.launch_configured(stream, &config, source, args, &mut Uses::default()) }
+        unsafe { self.launch_configured(stream, (&config, source), extent, args, &mut Uses::default()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
@@ -335,6 +335,8 @@ impl Function {
         }
         ArgumentList::of(args, |args, uses| {
             uses.check_devices(device, symbol)?;
+            // SAFETY: there is one pointer for each machine parameter.
+            unsafe { self.check_lengths(launch.extent(), args) }?;
             let mut resolved = Resolved::BLANK;
             if !launch.with_arrays(uses.shared_bytes).resolve_into(self, &mut resolved)? {
                 return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
@@ -383,6 +385,8 @@ impl Function {
     ) -> Result<()> {
         // Errors in the arguments are reported first.
         self.check_uses(stream, uses)?;
+        // SAFETY: passed on from the caller.
+        unsafe { self.check_lengths(launch.extent(), args) }?;
         let (line, mut resolved);
         let (config, source) = if let Some(config) = launch.in_line(self.line()) {
             line = config;
@@ -410,15 +414,31 @@ impl Function {
     pub(super) unsafe fn launch_configured<'a>(
         &'a self,
         stream: &Stream,
-        config: &Option<LaunchConfig>,
-        source: Source,
+        (config, source): (&Option<LaunchConfig>, Source),
+        extent: Option<[u64; 3]>,
         args: &[*const c_void],
         uses: &mut Uses<'a>,
     ) -> Result<()> {
         self.check_uses(stream, uses)?;
+        // SAFETY: passed on from the caller.
+        unsafe { self.check_lengths(extent, args) }?;
         let Some(config) = config else { return Ok(()) };
         // SAFETY: passed on from the caller.
         unsafe { self.enqueue(stream, (config, source), args, uses.iter()) }
+    }
+
+    /// Fails if the lengths of the arguments are not as the kernel requires; `extent` is what the launch was made for.
+    ///
+    /// # Safety
+    /// There is one pointer for each machine parameter.
+    #[inline(always)]
+    unsafe fn check_lengths(&self, extent: Option<[u64; 3]>, args: &[*const c_void]) -> Result<()> {
+        let Some(check) = self.spec().lengths else { return Ok(()) };
+        // SAFETY: passed on from the caller.
+        unsafe { check(args.as_ptr(), extent) }.map_err(|wrong| {
+            let kernel = self.spec().symbol.to_owned();
+            LaunchError::WrongLengths { kernel, wrong }.into()
+        })
     }
 
     /// Fails if stream or buffers are not of the kernel's device. Adds the module to what is used, if that was loaded at run

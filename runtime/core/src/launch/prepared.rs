@@ -22,6 +22,8 @@ pub struct PreparedFunction {
     /// `None` when nothing is to be launched.
     config: Option<LaunchConfig>,
     source: Source,
+    /// What the launch was made for.
+    extent: Option<[u64; 3]>,
 }
 
 impl Function {
@@ -39,7 +41,7 @@ impl Function {
             self.allow(config)?;
         }
         let source = resolved.map_or(Source::Given, |resolved| resolved.source);
-        Ok(PreparedFunction { function: self.clone(), config, source })
+        Ok(PreparedFunction { function: self.clone(), config, source, extent: launch.extent() })
     }
 }
 
@@ -76,7 +78,7 @@ impl PreparedFunction {
             };
             // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was
             // checked and allowed; the rest is passed on from the caller.
-            unsafe { self.function.launch_configured(stream, config, self.source, args, uses) }
+            unsafe { self.function.launch_configured(stream, (config, self.source), self.extent, args, uses) }
         })
     }
 
@@ -101,7 +103,7 @@ impl PreparedFunction {
     pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
         let _site = site();
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.function.launch_pointers(stream, self.config, self.source, args) }
+        unsafe { self.function.launch_pointers(stream, (self.config, self.source), self.extent, args) }
     }
 }
 
@@ -177,7 +179,7 @@ impl<K: Kernel> PreparedLaunch<K> {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream or an argument of another device than the
-    /// kernel's; a fault of earlier work.
+    /// kernel's; [`LaunchError::WrongLengths`](crate::LaunchError::WrongLengths); a fault of earlier work.
     #[inline]
     #[track_caller]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()>

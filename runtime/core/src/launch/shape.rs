@@ -96,6 +96,16 @@ impl Launch {
         Self { shape, waves: 0, shared_bytes: 0, cluster: [1; 3], cooperative: false, dependent: false }
     }
 
+    /// What the launch was made for, along x, y and z, where it names threads or items and not blocks.
+    pub(super) fn extent(&self) -> Option<[u64; 3]> {
+        match self.shape {
+            Shape::Linear { threads, .. } | Shape::Occupancy { threads } => Some([threads as u64, 1, 1]),
+            Shape::Bandwidth { items, .. } => Some([items as u64, 1, 1]),
+            Shape::Cover { extent, .. } => Some(extent.map(u64::from)),
+            Shape::Tiles { .. } | Shape::Explicit { .. } => None,
+        }
+    }
+
     /// At least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number of
     /// threads. 0 threads: nothing is launched.
     ///

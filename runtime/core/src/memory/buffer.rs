@@ -44,7 +44,7 @@ pub(super) const ALIGN: usize = 256;
 /// #[repr(C, align(512))]
 /// struct Page([u8; 512]);
 /// # unsafe impl bytemuck::Zeroable for Page {}
-/// # unsafe impl bytemuck::AnyBitPattern for Page {}
+/// # unsafe impl bytemuck::Pod for Page {}
 /// let stream = Device::emulated(0)?.default_stream();
 /// let pages = DeviceBuffer::<Page>::uninit(&stream, 1)?;
 /// # Ok(())
@@ -65,6 +65,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
         let _site = site();
+        let () = T::CHECKED;
         const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let storage = Storage::allocate(stream, len, size_of::<T>())?;
         Ok(Self { storage, len, elements: PhantomData })

@@ -54,22 +54,8 @@ pub use self::slice::{DeviceSlice, DeviceSliceMut};
 pub use self::tensor_map::{TensorLayout, TensorMap, TensorMapMut};
 pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMut3};
 pub use crate::error::OutOfMemory;
+pub use gpu_spec::DeviceCopy;
 pub use warpsmith_snapshot as snapshot;
-
-/// Types whose values can lie in device memory: plain bits, any of which are a value.
-///
-/// Implemented by itself for what `bytemuck` calls any bit pattern: numbers, `f16` and `bf16` of `half`, vectors
-/// of `glam`, arrays of those, structs that derive gpu-std's `KernelType`, `bool` and enums in gpu-std's `Checked`.
-#[diagnostic::on_unimplemented(
-    message = "values of `{Self}` cannot lie in device memory",
-    label = "not plain bits of which every pattern is a value",
-    note = "numbers, `f16` and `bf16`, arrays of those and structs that derive `KernelType` can, `bool` \
-            and enums as `Checked`; references and types that own memory stay on the host"
-)]
-pub trait DeviceCopy: bytemuck::AnyBitPattern + Send + Sync {}
-
-#[diagnostic::do_not_recommend]
-impl<T: bytemuck::AnyBitPattern + Send + Sync> DeviceCopy for T {}
 
 /// Memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

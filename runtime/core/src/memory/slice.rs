@@ -315,6 +315,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
     #[track_caller]
     pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
+        let () = T::CHECKED;
         let _site = site();
         check_lengths("copying from the host", self.len(), host.len())?;
         if self.range.bytes() == 0 {

@@ -1,7 +1,7 @@
 //! Which kernels an image holds: those whose record has the same package, version, module and parameters.
 
-use gpu_spec::image::{KernelRecord, Package};
-use gpu_spec::{AbiParam, KernelSpec, ParamKind};
+use gpu_spec::image::{KernelAbi, KernelRecord, Package};
+use gpu_spec::{AbiParam, KernelSpec, ParamKind, ParamSpec};
 
 use super::GpuImage;
 use crate::error::{Error, Result};
@@ -43,7 +43,10 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
                 let (has, wanted) = ((record.block, record.cluster), (spec.block, spec.cluster));
                 format!("one of block and cluster {}, not {}", shape(has), shape(wanted))
             }
-            Some(abi) => signature(&abi.package, abi.params),
+            Some(abi) => match of_another_type(abi, &package, spec) {
+                Some(text) => text,
+                None => signature(&abi.package, abi.params),
+            },
             None => "one that was not written with #[kernel]".to_owned(),
         },
         (None, None) => "no kernel of that symbol".to_owned(),
@@ -54,6 +57,23 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
         image: format!("{} {}", image.spec().package.name, image.spec().package.version),
         holds,
     })
+}
+
+/// The first parameter that is laid out alike and means something else, where there is no other difference.
+fn of_another_type(abi: &KernelAbi, package: &Package, spec: &KernelSpec) -> Option<String> {
+    let is_alike = |(image, host): (&AbiParam, &ParamSpec)| {
+        AbiParam { signature: 0, ..*image } == AbiParam { signature: 0, ..host.abi() }
+    };
+    let mut params = abi.params.iter().zip(spec.params);
+    if abi.package != *package || abi.params.len() != spec.params.len() || !params.clone().all(is_alike) {
+        return None;
+    }
+    let (_, param) = params.find(|(image, host)| image.signature != host.signature)?;
+    Some(format!(
+        "a kernel of the same layout whose parameter `{}: {}` is another: its type, the type's fields or variants, the \
+         view's mapping, or what the kernel promises of itself",
+        param.name, param.type_name
+    ))
 }
 
 /// `[16, 16, 1] and any`.
@@ -87,10 +107,7 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use gpu_spec::ParamSpec;
-    use gpu_spec::image::{
-        CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, Packed, Source, StackUse,
-    };
+    use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, Packed, Source, StackUse};
 
     use super::*;
 
@@ -139,8 +156,8 @@ mod tests {
                         package: OURS,
                         module: "ours::of_f32",
                         params: &[
-                            AbiParam::new(ParamKind::SliceMut, 4, 4),
-                            AbiParam::new(ParamKind::Value, 8, 8),
+                            AbiParam::new(ParamKind::SliceMut, 4, 4, 7),
+                            AbiParam::new(ParamKind::Value, 8, 8, 7),
                         ],
                     }),
                 ),
@@ -156,7 +173,8 @@ mod tests {
         (package, version): (&'static str, &'static str),
         size: usize,
     ) -> KernelSpec {
-        let param = |kind, size| ParamSpec { name: "p", kind, type_name: "T", size, align: size };
+        let param =
+            |kind, size| ParamSpec { name: "p", kind, type_name: "T", size, align: size, signature: 7 };
         let params = vec![param(ParamKind::SliceMut, 4), param(ParamKind::Value, size)].leak();
         KernelSpec::new(package, version, symbol, params, |_| {})
     }
@@ -198,6 +216,28 @@ mod tests {
         }
         spec.info.module = "ours::c";
         assert!(check(&IMAGE, &spec).is_err());
+    }
+
+    #[test]
+    fn parameters_that_are_laid_out_alike_can_be_others() {
+        let param = |name, kind, size, signature| ParamSpec {
+            name,
+            kind,
+            type_name: "Flag",
+            size,
+            align: size,
+            signature,
+        };
+        for (of_view, of_value, name) in [(7, 8, Some("flag")), (8, 7, Some("out")), (7, 7, None)] {
+            let params =
+                [param("out", ParamKind::SliceMut, 4, of_view), param("flag", ParamKind::Value, 8, of_value)];
+            let spec = KernelSpec::new("ours", "0.1.0", "scale", params.to_vec().leak(), |_| {});
+            let error = check(&IMAGE, &spec).err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), name.is_some());
+            if let (Some(error), Some(name)) = (error, name) {
+                assert!(error.contains(&format!("parameter `{name}: Flag`")), "{error}");
+            }
+        }
     }
 
     #[test]

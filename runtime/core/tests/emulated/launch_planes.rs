@@ -15,7 +15,7 @@ use warpsmith_runtime::error::BlockLimit;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, LaunchConfig, LaunchError};
 
 const fn param(name: &'static str, kind: ParamKind, type_name: &'static str) -> ParamSpec {
-    ParamSpec { name, kind, type_name, size: 4, align: 4 }
+    ParamSpec { name, kind, type_name, size: 4, align: 4, signature: 0 }
 }
 
 unsafe fn value<T: Copy>(args: *const *const c_void, index: usize) -> T {
@@ -43,6 +43,7 @@ macro_rules! kernel {
                     },
                     entry: $entry,
                     bytes: None,
+                    lengths: None,
                 };
                 &SPEC
             }

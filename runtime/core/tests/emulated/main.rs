@@ -45,6 +45,7 @@ mod launch;
 mod launch_adaptive;
 mod launch_claims;
 mod launch_clusters;
+mod launch_lengths;
 mod launch_no_heap;
 mod launch_planes;
 mod launch_shapes;

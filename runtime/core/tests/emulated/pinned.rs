@@ -341,7 +341,7 @@ fn elements_are_aligned_and_keep_their_values() {
     // SAFETY: an array of bytes and no padding.
     unsafe impl bytemuck::Zeroable for Wide {}
     // SAFETY: as above, any bits are a value.
-    unsafe impl bytemuck::AnyBitPattern for Wide {}
+    unsafe impl bytemuck::Pod for Wide {}
     let (_, device) = device();
     let mut random = random();
     for n in ODD_SIZES {

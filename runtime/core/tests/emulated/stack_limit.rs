@@ -23,6 +23,7 @@ unsafe impl Kernel for Declared {
             info: KernelInfo { symbol: "declared", stack: Some(40_000), ..iota.info },
             entry: iota.entry,
             bytes: None,
+            lengths: None,
         })
     }
 }

@@ -75,13 +75,10 @@ fn a_range_out_of_bounds_panics() {
 #[test]
 fn elements_of_any_size_and_none_are_copied() {
     let (_, _, stream) = rig();
-    let wide = Wide { bytes: [3; 40] };
+    let wide = [3u8; 40];
     let mut buffer = DeviceBuffer::uninit(&stream, 3).unwrap();
     let _ = stream.copy_from_host(vec![wide; 3], &mut buffer).unwrap();
-    assert_eq!(
-        stream.copy_to_host(&buffer, vec![Wide { bytes: [0; 40] }; 3]).unwrap().wait().unwrap(),
-        [wide; 3]
-    );
+    assert_eq!(stream.copy_to_host(&buffer, vec![[0; 40]; 3]).unwrap().wait().unwrap(), [wide; 3]);
     let mut units = DeviceBuffer::<()>::uninit(&stream, 3).unwrap();
     let _ = stream.copy_from_host(vec![(); 3], &mut units).unwrap();
     assert_eq!(stream.copy_to_host(&units, vec![(); 3]).unwrap().wait().unwrap(), [(); 3]);

@@ -22,7 +22,7 @@ const NOT_SUPPORTED: u32 = 801;
 const INVALID_CLUSTER_SIZE: u32 = 912;
 
 const fn param(kind: ParamKind, size: usize) -> ParamSpec {
-    ParamSpec { name: "", kind, type_name: "", size, align: size }
+    ParamSpec { name: "", kind, type_name: "", size, align: size, signature: 0 }
 }
 
 const fn kernel(

@@ -74,7 +74,8 @@ pub(super) unsafe fn queries<T: Half, const D: usize, const ROWS: usize>(
         // SAFETY: the block has a fixed size, and began with 168 registers a thread.
         unsafe { warp_group::release_registers::<40>() };
         if warp == 0 {
-            let leads = warp_group::elect();
+            // SAFETY: all lanes of the warp are here.
+            let leads = unsafe { warp_group::elect() };
             if leads {
                 let row = place.q.0 + place.row;
                 // SAFETY: nothing has used the tiles.

@@ -95,6 +95,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 
     /// Uninitialised memory, which the caller overwrites before it is read as elements.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
+        let () = T::CHECKED;
         const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
         let bytes = len
             .checked_mul(size_of::<T>())

@@ -81,8 +81,14 @@ unsafe impl Kernel for WaitAtGate {
     type Params = (Value<u64>,);
 
     fn spec() -> &'static KernelSpec {
-        static PARAMS: [ParamSpec; 1] =
-            [ParamSpec { name: "gate", kind: ParamKind::Value, type_name: "u64", size: 8, align: 8 }];
+        static PARAMS: [ParamSpec; 1] = [ParamSpec {
+            name: "gate",
+            kind: ParamKind::Value,
+            type_name: "u64",
+            size: 8,
+            align: 8,
+            signature: 0,
+        }];
         static SPEC: KernelSpec =
             KernelSpec::new("test-kernels", "0.0.0", "wait_at_gate", &PARAMS, wait_at_gate);
         &SPEC

@@ -10,7 +10,7 @@ use warpsmith_runtime::driver::{DevicePtr, LaunchConfig, ModuleHandle};
 use warpsmith_runtime::{Result, Stream};
 
 const fn bytes(name: &'static str, kind: ParamKind) -> ParamSpec {
-    ParamSpec { name, kind, type_name: "u8", size: 1, align: 1 }
+    ParamSpec { name, kind, type_name: "u8", size: 1, align: 1, signature: 0 }
 }
 
 static USE: KernelSpec = KernelSpec::new(

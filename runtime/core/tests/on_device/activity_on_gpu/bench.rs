@@ -20,7 +20,14 @@ static SPIN: KernelSpec = KernelSpec::new(
     "warpsmith-core",
     "0.0.0",
     "warpsmith_spin",
-    &[ParamSpec { name: "nanoseconds", kind: ParamKind::Value, type_name: "u64", size: 8, align: 8 }],
+    &[ParamSpec {
+        name: "nanoseconds",
+        kind: ParamKind::Value,
+        type_name: "u64",
+        size: 8,
+        align: 8,
+        signature: 0,
+    }],
     nothing,
 );
 const PTX: &str = "

@@ -1,0 +1,94 @@
+//! `same_len(x, y)`: which lengths of a launch have to agree, checked by the host before the launch. The same function checks
+//! that a structure of arrays has whole planes.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::quote;
+use syn::Ident;
+
+use super::forms::{Form, forms, planes_of};
+use super::instances::Instance;
+use super::params::{Kind, Param};
+use super::{Errors, Kernel};
+
+/// The name that stands for the launch.
+const LAUNCH: &str = "launch";
+
+/// Whether a parameter has a length.
+fn has_length(param: &Param) -> bool {
+    use Kind::{Planes, Slice, SliceMut, View, ViewMut};
+    matches!(param.kind, Slice | Planes(_) | SliceMut(_) | View(_) | ViewMut(..))
+}
+
+/// Every name is a slice or view, or the launch.
+pub(crate) fn check_names(groups: &[Vec<Ident>], params: &[Param], errors: &mut Errors) {
+    for name in groups.iter().flatten() {
+        match params.iter().find(|param| param.name == *name) {
+            Some(param) if has_length(param) => {}
+            Some(_) => errors.push(name, format!("`{name}` is no slice or view, and has no length")),
+            None if name == LAUNCH => {}
+            None => errors.push(
+                name,
+                format!("the kernel has no parameter `{name}`: name slices and views, or `{LAUNCH}` for its threads"),
+            ),
+        }
+    }
+}
+
+/// The field of the spec, and the function that it holds.
+pub(crate) fn lengths(kernel: &Kernel, instance: &Instance) -> [TokenStream; 2] {
+    let mut slot = 0usize;
+    let (mut lengths, mut planes) = (Vec::new(), Vec::new());
+    for (index, (Form { element, kind, ty, slots, .. }, param)) in
+        forms(kernel, instance).into_iter().zip(&kernel.params).enumerate()
+    {
+        let position = Literal::usize_unsuffixed(slot);
+        slot += slots;
+        if !has_length(param) {
+            continue;
+        }
+        let count = match &param.kind {
+            Kind::Planes(_) => Some(planes_of(instance, param, index)),
+            Kind::SliceMut(Some(_)) => Some(quote!(<#ty as ::gpu_std::disjoint::MutableView>::PLANES)),
+            _ => None,
+        };
+        planes.extend(count.clone());
+        let count = count.unwrap_or(quote!(1));
+        let label = param.name.to_string();
+        let is_optional = param.is_optional;
+        let length = quote! {
+            ::gpu_std::__private::length::<#element>(
+                args, #position, ::gpu_std::ParamKind::#kind, (#label, #count), #is_optional,
+            )?
+        };
+        lengths.push((&param.name, length));
+    }
+    let groups = kernel.options.same_len.iter().map(|group| {
+        let group = group.iter().map(|name| match lengths.iter().find(|(known, _)| *known == name) {
+            Some((_, length)) => length.clone(),
+            None => quote!(::gpu_std::__private::launch_length(extent)),
+        });
+        quote!(&[#(#group),*])
+    });
+    let all = lengths.iter().map(|(_, length)| length);
+    let function = quote! {
+        #[allow(dead_code, unused_variables)]
+        unsafe fn __lengths(
+            args: *const *const ::core::ffi::c_void,
+            extent: ::core::option::Option<[u64; 3]>,
+        ) -> ::core::result::Result<(), ::gpu_std::__private::WrongLength> {
+            // SAFETY: the caller passes one pointer for each machine parameter.
+            unsafe {
+                #(let _ = #all;)*
+                #(::gpu_std::__private::Length::all_agree(#groups)?;)*
+            }
+            ::core::result::Result::Ok(())
+        }
+    };
+    let (some, none) =
+        (quote!(::core::option::Option::Some(__lengths)), quote!(::core::option::Option::None));
+    match (kernel.options.same_len.is_empty(), planes.is_empty()) {
+        (false, _) => [some, function],
+        (true, true) => [none, TokenStream::new()],
+        (true, false) => [quote!(if #(#planes > 1)||* { #some } else { #none }), function],
+    }
+}

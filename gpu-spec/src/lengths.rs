@@ -1,0 +1,129 @@
+//! What a kernel says of the lengths of its arguments, `#[kernel(same_len(x, y))]`, and what is wrong with those of a launch.
+
+use core::ffi::c_void;
+use core::fmt;
+
+/// Compares the lengths of a launch's arguments. `args` are those of a [`HostEntry`](crate::HostEntry); memory behind them is
+/// not read. `extent` is the number of threads that the launch was made for, where it names one: along x, y and z.
+pub type CheckLengths =
+    unsafe fn(args: *const *const c_void, extent: Option<[u64; 3]>) -> Result<(), WrongLength>;
+
+/// The length of an argument, or what a launch was made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Length {
+    /// The parameter's name; `None` for the launch.
+    pub name: Option<&'static str>,
+    /// Elements along a row, rows, planes; those that it has not are 1.
+    pub sides: [u64; 3],
+}
+
+impl Length {
+    /// Whether two agree: all their sides, or the number of elements if one of them is in a line.
+    pub fn agrees(self, other: Self) -> bool {
+        let total = |of: Self| of.sides.iter().try_fold(1u64, |total, side| total.checked_mul(*side));
+        let is_line = |of: Self| of.sides[1] == 1 && of.sides[2] == 1;
+        self.sides == other.sides || (is_line(self) || is_line(other)) && total(self) == total(other)
+    }
+
+    /// Fails where two of these do not agree. Arguments that are not there count for nothing.
+    pub fn all_agree(lengths: &[Option<Self>]) -> Result<(), WrongLength> {
+        let mut present = lengths.iter().flatten();
+        let Some(first) = present.next() else { return Ok(()) };
+        match present.find(|other| !first.agrees(**other)) {
+            None => Ok(()),
+            Some(other) => Err(WrongLength::Differ(*first, *other)),
+        }
+    }
+}
+
+/// `x has 100 elements`, `the launch is for 64 x 32 threads`.
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [width, height, depth] = self.sides;
+        match self.name {
+            Some(name) => write!(f, "`{name}` has {width}")?,
+            None => write!(f, "the launch is for {width}")?,
+        }
+        if height != 1 || depth != 1 {
+            write!(f, " x {height}")?;
+        }
+        if depth != 1 {
+            write!(f, " x {depth}")?;
+        }
+        f.write_str(if self.name.is_some() { " elements" } else { " threads" })
+    }
+}
+
+/// Lengths with which a kernel is not launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WrongLength {
+    /// Two that have to agree.
+    Differ(Length, Length),
+    /// Elements that are no whole number of planes.
+    Planes {
+        /// The argument.
+        length: Length,
+        /// Its planes.
+        planes: usize,
+    },
+}
+
+impl fmt::Display for WrongLength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Differ(first, second) => {
+                let remedy = match first.name.and(second.name) {
+                    Some(_) => "pass a part of the longer one, as `x.slice(..n)` is",
+                    None => "launch it for as many",
+                };
+                write!(
+                    f,
+                    "{first}, but {second}, and the kernel requires that they agree (`same_len`): {remedy}"
+                )
+            }
+            Self::Planes { length, planes } => {
+                write!(f, "{length}, which are not {planes} planes of equal length")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::string::ToString;
+
+    use super::*;
+
+    const fn length(name: &'static str, sides: [u64; 3]) -> Length {
+        Length { name: Some(name), sides }
+    }
+
+    #[test]
+    fn lengths_agree_by_sides_or_in_a_line() {
+        let (x, y) = (length("x", [6, 1, 1]), length("y", [5, 1, 1]));
+        let (wide, high) = (length("wide", [3, 2, 1]), length("high", [2, 3, 1]));
+        assert!(x.agrees(x) && x.agrees(wide) && high.agrees(x) && wide.agrees(wide));
+        assert!(!x.agrees(y) && !wide.agrees(high) && !y.agrees(high));
+        let huge = length("huge", [u64::MAX, 2, 1]);
+        assert!(!huge.agrees(x) && huge.agrees(huge));
+        let launch = Length { name: None, sides: [6, 1, 1] };
+        assert_eq!(Length::all_agree(&[None, Some(x), None, Some(wide), Some(launch)]), Ok(()));
+        assert_eq!(Length::all_agree(&[None, None]), Ok(()));
+        assert_eq!(Length::all_agree(&[Some(launch), Some(y)]), Err(WrongLength::Differ(launch, y)));
+    }
+
+    #[test]
+    fn errors_name_both() {
+        let launch = Length { name: None, sides: [64, 32, 1] };
+        let text = WrongLength::Differ(length("x", [100, 1, 1]), launch).to_string();
+        assert_eq!(
+            text,
+            "`x` has 100 elements, but the launch is for 64 x 32 threads, and the kernel requires that they agree (`same_len`): \
+             launch it for as many"
+        );
+        let length = length("g", [2, 1, 3]);
+        let text = WrongLength::Planes { length, planes: 19 }.to_string();
+        assert_eq!(text, "`g` has 2 x 1 x 3 elements, which are not 19 planes of equal length");
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Planes`]: a mapping of a structure of arrays, in which a thread has an element of each of several planes.
+//!
+//! # Why this is sound
+//!
+//! A view of `K` planes has n elements in each, and index i below n has the elements `k * n + i` for k below `K`. From such an
+//! element k and i follow, so two indices have none in common. n is a part of the view, which is the same in all threads.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Index, IndexMut};
+
+use super::{DisjointMut, MutableView, OwnIndex};
+
+/// The mapping of a [`DisjointMut`] of `K` planes of equal length, one after the other, in which index i has element i of each
+/// plane: a structure of `K` arrays as one parameter. Neighbouring threads have neighbouring elements in every plane.
+///
+/// A launch refuses a buffer whose length is no multiple of `K`. All threads read such a buffer as a [`SlicePlanes`].
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// Moves particles; planes are x, y, z.
+/// #[kernel]
+/// fn drift(velocities: SlicePlanes<f32, 3>, dt: f32, mut places: DisjointMut<f32, Planes<3>>) {
+///     let index = thread::unique_index();
+///     if let Some(mut place) = places.get_mut(index) {
+///         for axis in 0..3 {
+///             place[axis] += dt * velocities[[axis, index.get()]];
+///         }
+///     }
+/// }
+/// ```
+pub enum Planes<const K: usize> {}
+
+/// A thread's element of each of `K` planes: what a view of [`Planes`] gives it.
+pub struct Column<'a, T, const K: usize> {
+    /// That of the first plane.
+    first: *mut T,
+    /// Elements from a plane to the next.
+    plane_len: usize,
+    _borrow: PhantomData<&'a mut T>,
+}
+
+impl<T, const K: usize> DisjointMut<'_, T, Planes<K>> {
+    /// Elements of a plane.
+    #[inline(always)]
+    pub fn plane_len(&self) -> usize {
+        const { assert!(Self::WRONG.is_none()) };
+        self.len / K
+    }
+
+    /// The element of `index` in each plane, or `None` past the end of the planes.
+    #[inline(always)]
+    #[track_caller]
+    pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<Column<'_, T, K>> {
+        let index = index.own();
+        index.check();
+        let plane_len = self.plane_len();
+        if index.get() < plane_len {
+            // The element is in range, and so are those of the other planes.
+            let first = self.data.wrapping_add(index.get());
+            Some(Column { first, plane_len, _borrow: PhantomData })
+        } else {
+            None
+        }
+    }
+}
+
+impl<T: Copy, const K: usize> Column<'_, T, K> {
+    /// All elements.
+    #[inline(always)]
+    pub fn read(&self) -> [T; K] {
+        core::array::from_fn(|plane| self[plane])
+    }
+
+    /// Writes all elements.
+    #[inline(always)]
+    pub fn write(&mut self, values: [T; K]) {
+        for (plane, value) in values.into_iter().enumerate() {
+            self[plane] = value;
+        }
+    }
+}
+
+impl<T, const K: usize> Column<'_, T, K> {
+    #[inline(always)]
+    #[track_caller]
+    fn at(&self, plane: usize) -> *mut T {
+        assert!(plane < K, "the view has {K} planes, and no plane {plane}");
+        self.first.wrapping_add(plane * self.plane_len)
+    }
+}
+
+/// # Panics
+///
+/// When there is no such plane.
+impl<T, const K: usize> Index<usize> for Column<'_, T, K> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, plane: usize) -> &T {
+        // SAFETY: the element is in range; that no other thread has it is argued above, and the view is borrowed.
+        unsafe { &*self.at(plane) }
+    }
+}
+
+/// # Panics
+///
+/// When there is no such plane.
+impl<T, const K: usize> IndexMut<usize> for Column<'_, T, K> {
+    #[inline(always)]
+    #[track_caller]
+    fn index_mut(&mut self, plane: usize) -> &mut T {
+        // SAFETY: as above, and mutably.
+        unsafe { &mut *self.at(plane) }
+    }
+}
+
+impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..K).map(|plane| &self[plane])).finish()
+    }
+}
+
+/// `K` planes of equal length, one after the other, that all threads read: a parameter of kernels. Element `[plane, index]` is
+/// element `index` of a plane.
+///
+/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is no multiple of `K`. [`Planes`] is the mapping by
+/// which threads write such a buffer.
+pub struct SlicePlanes<'a, T, const K: usize> {
+    elements: &'a [T],
+    plane_len: usize,
+}
+
+impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
+    /// The planes of a slice. Elements that are left where its length is no multiple of `K` are in no plane.
+    #[inline(always)]
+    pub fn new(elements: &'a [T]) -> Self {
+        const { assert!(K > 0, "a view has at least one plane") };
+        Self { elements, plane_len: elements.len() / K }
+    }
+
+    /// Elements of a plane.
+    #[inline(always)]
+    pub fn plane_len(self) -> usize {
+        self.plane_len
+    }
+
+    /// A plane; `None` where there is no such plane.
+    #[inline(always)]
+    pub fn plane(self, plane: usize) -> Option<&'a [T]> {
+        if plane < K { self.elements.get(plane * self.plane_len..)?.get(..self.plane_len) } else { None }
+    }
+
+    /// An element; `None` outside.
+    #[inline(always)]
+    pub fn get(self, [plane, index]: [usize; 2]) -> Option<&'a T> {
+        if (plane < K) & (index < self.plane_len) {
+            // SAFETY: the planes are within the slice.
+            Some(unsafe { self.elements.get_unchecked(plane * self.plane_len + index) })
+        } else {
+            None
+        }
+    }
+
+    /// Element `index` of each plane; `None` outside.
+    #[inline(always)]
+    pub fn column(self, index: usize) -> Option<[&'a T; K]> {
+        if index < self.plane_len {
+            // SAFETY: the planes are within the slice.
+            Some(core::array::from_fn(|plane| unsafe {
+                self.elements.get_unchecked(plane * self.plane_len + index)
+            }))
+        } else {
+            None
+        }
+    }
+}
+
+impl<T, const K: usize> Clone for SlicePlanes<'_, T, K> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, const K: usize> Copy for SlicePlanes<'_, T, K> {}
+
+/// # Panics
+///
+/// When the element is outside.
+impl<T, const K: usize> Index<[usize; 2]> for SlicePlanes<'_, T, K> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, [plane, index]: [usize; 2]) -> &T {
+        match self.get([plane, index]) {
+            Some(element) => element,
+            None => panic!("element [{plane}, {index}] is outside {K} planes of {}", self.plane_len),
+        }
+    }
+}
+
+impl<T, const K: usize> fmt::Debug for SlicePlanes<'_, T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlicePlanes({K} x {})", self.plane_len)
+    }
+}

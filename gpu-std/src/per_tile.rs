@@ -1,0 +1,116 @@
+//! Mutable views of which every [`Tile`] gets its own elements: where the results of warps and parts of warps go.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//!
+//! /// `y = A x` for rows of any length, one after the other: 8 threads a row, any number of blocks.
+//! #[kernel]
+//! fn multiply(starts: &[u32], columns: &[u32], values: &[f32], x: &[f32], mut y: DisjointMut<f32, PerTile<8>>) {
+//!     let tile = Tile::<8>::current();
+//!     for row in tile.stride(y.len()) {
+//!         let mut sum = 0.0;
+//!         for i in (starts[row.get()] + tile.rank()..starts[row.get() + 1]).step_by(8) {
+//!             sum += values[i as usize] * x[columns[i as usize] as usize];
+//!         }
+//!         let sum = tile.reduce_add(sum);
+//!         // `Some` in the first thread of the tile.
+//!         if let Some(y) = y.get_mut(row) {
+//!             *y = sum;
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! # Why this is sound
+//!
+//! As for [`disjoint`](crate::disjoint), with tiles in the place of threads. [`Tile::current`] panics in a block that is not
+//! divided into tiles of `N` threads, so in a launch of S threads each of the S / N tiles has `N` threads of one block, whose
+//! linear indices in the launch differ only modulo `N`. Index i belongs to the tile whose number is i mod S / N, and
+//! [`Tile::unique_index`] and [`Tile::stride`] give a tile only such indices, none of which leaves its thread. A view gives its
+//! element only to the thread whose linear index in the block is a multiple of `N`, and each tile has one of them. `N` is part
+//! of both the index's and the view's type.
+
+use core::marker::PhantomData;
+
+use crate::disjoint::{Claim, DisjointMut, GridStride, MutableView, linear_in_launch};
+use crate::thread;
+use crate::tile::Tile;
+
+/// The mapping of a [`DisjointMut`] in which index i of a tile of `N` threads has element i, which the tile's first thread
+/// reaches.
+pub enum PerTile<const N: u32> {}
+
+/// An index that no other tile of `N` threads of the launch has. All threads of the tile have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TileIndex<const N: u32> {
+    index: usize,
+    /// Neither `Send` nor `Sync`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<const N: u32> Claim for TileIndex<N> {
+    /// The index belongs to this tile: modulo the number of tiles it is the tile's number.
+    #[inline(always)]
+    fn at(index: usize) -> Self {
+        Self { index, _of_this_thread: PhantomData }
+    }
+}
+
+impl<const N: u32> TileIndex<N> {
+    /// The index.
+    #[inline(always)]
+    pub fn get(self) -> usize {
+        self.index
+    }
+}
+
+/// Tiles of `N` threads in the launch.
+#[inline(always)]
+fn tiles<const N: u32>() -> usize {
+    thread::launch_size() / N as usize
+}
+
+/// The calling thread's tile, by its number in the launch.
+#[inline(always)]
+fn number<const N: u32>() -> usize {
+    linear_in_launch() / N as usize
+}
+
+/// The indices that [`Tile::stride`] gives to a tile.
+pub type TileStride<const N: u32> = GridStride<TileIndex<N>>;
+
+impl<const N: u32> Tile<N> {
+    /// The tile's number in the launch, in one to three dimensions, as a claim to its elements of a view.
+    #[inline(always)]
+    pub fn unique_index(&self) -> TileIndex<N> {
+        TileIndex::at(number::<N>())
+    }
+
+    /// Divides `0..len` among all tiles of the launch, however many there are: tile t gets t, t + S, t + 2S, … for S tiles.
+    /// All threads of a tile get the same.
+    #[inline(always)]
+    pub fn stride(&self, len: usize) -> TileStride<N> {
+        GridStride::new(number::<N>(), tiles::<N>(), len)
+    }
+}
+
+impl<T, const N: u32> DisjointMut<'_, T, PerTile<N>> {
+    /// Element `index`, in the tile's first thread; `None` in all others, and past the end.
+    #[inline(always)]
+    #[track_caller]
+    pub fn get_mut(&mut self, index: TileIndex<N>) -> Option<&mut T> {
+        const { assert!(Self::WRONG.is_none()) };
+        #[cfg(not(target_arch = "nvptx64"))]
+        assert!(
+            index.get() % tiles::<N>() == number::<N>(),
+            "the index {} belongs to another tile of this or another launch",
+            index.get()
+        );
+        if index.get() < self.len() && thread::linear_in_block().is_multiple_of(N) {
+            // SAFETY: the index is in range; that no other thread has the element is argued above.
+            Some(unsafe { &mut *self.as_mut_ptr().add(index.get()) })
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Every mapping of a mutable view: no two threads get the same element, and loops over a launch reach all of them.
+
+use gpu_std::prelude::*;
+
+use crate::common::{Args, launch, launch_shared, randoms};
+
+/// Kernels that add 1 to every element of a thread: those of its own index, and those of a loop.
+macro_rules! mappings {
+    ($($name:ident, $looped:ident: [$($view:tt)*], |$out:ident, $len:ident| $own:expr, $all:expr, |$index:ident| $add:expr;)*) => { $(
+        #[kernel]
+        fn $name(mut $out: $($view)*) {
+            let $index = $own;
+            $add
+        }
+
+        #[kernel]
+        fn $looped(mut $out: $($view)*, $len: usize) {
+            for $index in $all {
+                $add
+            }
+        }
+    )* };
+}
+
+mappings! {
+    elements, all_elements: [DisjointMut<u32>], |out, len| thread::unique_index(), thread::grid_stride(len),
+        |i| if let Some(x) = out.get_mut(i) { *x += 1 };
+    chunks, all_chunks: [DisjointMut<u32, Chunks<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
+        |i| if let Some(chunk) = out.get_mut(i) { chunk.iter_mut().for_each(|x| *x += 1) };
+    striped, all_striped: [DisjointMut<u32, Striped<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
+        |i| for item in 0..3 { if let Some(x) = out.get_mut(i, item) { *x += 1 } };
+    planes, all_planes: [DisjointMut<u32, Planes<3>>], |out, len| thread::unique_index(), thread::grid_stride(len),
+        |i| if let Some(mut x) = out.get_mut(i) { for plane in 0..3 { x[plane] += 1 } };
+    per_block, all_per_block: [DisjointMut<u32, PerBlock>], |out, len| block::unique_index(), block::stride(len),
+        |i| if let Some(x) = out.get_mut(i) { *x += 1 };
+    per_tile_1, all_per_tile_1: [DisjointMut<u32, PerTile<1>>], |out, len| Tile::<1>::current().unique_index(),
+        Tile::<1>::current().stride(len), |i| if let Some(x) = out.get_mut(i) { *x += 1 };
+    per_tile_4, all_per_tile_4: [DisjointMut<u32, PerTile<4>>], |out, len| Tile::<4>::current().unique_index(),
+        Tile::<4>::current().stride(len), |i| if let Some(x) = out.get_mut(i) { *x += 1 };
+    per_warp, all_per_warp: [DisjointMut<u32, PerTile<32>>], |out, len| Tile::<32>::current().unique_index(),
+        Tile::<32>::current().stride(len), |i| if let Some(x) = out.get_mut(i) { *x += 1 };
+}
+
+/// Launches in a line and, for claims of blocks and tiles, in more dimensions. The number of threads is a multiple of the last.
+const LINES: [([u32; 3], [u32; 3], u32); 6] = [
+    ([1, 1, 1], [1, 1, 1], 1),
+    ([3, 1, 1], [4, 1, 1], 4),
+    ([2, 1, 1], [32, 1, 1], 32),
+    ([3, 1, 1], [96, 1, 1], 32),
+    ([5, 1, 1], [36, 1, 1], 4),
+    ([4, 1, 1], [33, 1, 1], 1),
+];
+const BOXES: [([u32; 3], [u32; 3], u32); 3] =
+    [([2, 3, 1], [8, 4, 1], 32), ([1, 2, 3], [2, 3, 4], 4), ([2, 2, 2], [16, 2, 3], 32)];
+
+/// No element is reached twice, and a loop reaches `whole` of them.
+fn check<Own: gpu_std::Kernel, All: gpu_std::Kernel>(
+    is_line: bool,
+    least: u32,
+    whole: impl Fn(usize) -> usize,
+) {
+    let launches = LINES.iter().chain(if is_line { &[][..] } else { &BOXES });
+    for (grid, block, multiple) in launches.filter(|(_, _, multiple)| multiple.is_multiple_of(least)) {
+        for len in [0, 1, 2, 31, 32, 33, 63, 100, 1000].into_iter().chain([randoms(1)[0] as usize % 3000]) {
+            let mut out = vec![0_u32; len + 1];
+            launch::<Own>(*grid, *block, &Args::new().view(&mut out[..len]));
+            assert!(out.iter().all(|count| *count <= 1), "{grid:?} {block:?} {multiple} {len}");
+            assert!(len < 3 || out.contains(&1));
+            assert_eq!(out[len], 0, "beyond the end");
+
+            let mut out = vec![0_u32; len + 1];
+            // The last indices have no elements.
+            launch::<All>(*grid, *block, &Args::new().view(&mut out[..len]).value(len + 2));
+            assert!(out[..whole(len)].iter().all(|count| *count == 1), "{grid:?} {block:?} {len}: {out:?}");
+            assert!(out[whole(len)..].iter().all(|count| *count == 0));
+        }
+    }
+}
+
+#[test]
+fn no_two_threads_have_the_same_element() {
+    check::<elements, all_elements>(true, 1, |len| len);
+    check::<chunks, all_chunks>(true, 1, |len| len);
+    check::<striped, all_striped>(true, 1, |len| len);
+    check::<planes, all_planes>(true, 1, |len| len / 3 * 3);
+}
+
+#[test]
+fn no_two_blocks_or_tiles_have_the_same_element() {
+    check::<per_block, all_per_block>(false, 1, |len| len);
+    check::<per_tile_1, all_per_tile_1>(false, 1, |len| len);
+    check::<per_tile_4, all_per_tile_4>(false, 4, |len| len);
+    check::<per_warp, all_per_warp>(false, 32, |len| len);
+}
+
+#[test]
+fn a_block_that_has_no_whole_tiles_is_an_error() {
+    let mut out = [0_u32; 8];
+    let fault = launch_shared::<per_tile_4>([1; 3], [6, 1, 1], 0, &Args::new().view(&mut out)).unwrap_err();
+    assert!(fault.to_string().contains("a block is divided into tiles of equal size"), "{fault}");
+    assert_eq!(out, [0; 8]);
+}
+
+/// The sums of rows of compressed form, by `N` threads a row.
+#[kernel(consts(N = 2, 8, 16, 32))]
+fn row_sums<const N: u32>(starts: &[u32], values: &[f64], mut sums: DisjointMut<f64, PerTile<N>>) {
+    let tile = Tile::<N>::current();
+    for row in tile.stride(sums.len()) {
+        let mut sum = 0.0;
+        for i in (starts[row.get()] + tile.rank()..starts[row.get() + 1]).step_by(N as usize) {
+            sum += values[i as usize];
+        }
+        let sum = tile.reduce_add(sum);
+        let is_first = tile.rank() == 0;
+        match sums.get_mut(row) {
+            Some(out) => {
+                assert!(is_first);
+                *out = sum;
+            }
+            None => assert!(!is_first),
+        }
+    }
+}
+
+#[test]
+fn tiles_sum_rows_of_any_length() {
+    fn check<K: gpu_std::Kernel>() {
+        let mut starts = vec![0_u32];
+        for random in randoms(77) {
+            starts.push(starts.last().unwrap() + (random % 90) as u32 * u32::from(random >> 32 & 3 > 0));
+        }
+        let values: Vec<f64> =
+            randoms(*starts.last().unwrap() as usize).iter().map(|bits| (bits % 1000) as f64).collect();
+        let exact: Vec<f64> =
+            starts.windows(2).map(|row| values[row[0] as usize..row[1] as usize].iter().sum()).collect();
+        for (grid, block) in [([1; 3], [32, 1, 1]), ([3, 1, 1], [64, 1, 1]), ([2, 1, 2], [8, 4, 3])] {
+            let mut sums = vec![-1.0; 77];
+            launch::<K>(grid, block, &Args::new().slice(&starts).slice(&values).view(&mut sums));
+            assert_eq!(sums, exact);
+        }
+    }
+    check::<row_sums<2>>();
+    check::<row_sums<8>>();
+    check::<row_sums<16>>();
+    check::<row_sums<32>>();
+}
+
+/// A step of a lattice of nine directions on a torus, from planes to planes.
+#[kernel]
+fn stream(from: SlicePlanes<f32, 9>, width: u32, height: u32, mut to: DisjointMut<f32, Planes<9>>) {
+    assert_eq!((from.plane_len(), from.plane_len()), ((width * height) as usize, to.plane_len()));
+    for index in thread::grid_stride(to.plane_len()) {
+        let (x, y) = (index.get() as u32 % width, index.get() as u32 / width);
+        let Some(mut cell) = to.get_mut(index) else { continue };
+        let mut plane = 0;
+        for dy in 0..3 {
+            for dx in 0..3 {
+                let (x, y) = ((x + width + 1 - dx) % width, (y + height + 1 - dy) % height);
+                cell[plane] = from[[plane, (y * width + x) as usize]];
+                plane += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lattice_streams_through_planes() {
+    let (width, height) = (7_u32, 5_u32);
+    let len = (width * height) as usize;
+    let from: Vec<f32> = (0..9 * len).map(|i| i as f32).collect();
+    let mut to = vec![-1.0_f32; 9 * len];
+    launch::<stream>(
+        [2, 1, 1],
+        [8, 1, 1],
+        &Args::new().slice(&from).value(width).value(height).view(&mut to),
+    );
+    for plane in 0..9 {
+        let (dx, dy) = (plane as u32 % 3, plane as u32 / 3);
+        for i in 0..len {
+            let (x, y) =
+                ((i as u32 % width + width + 1 - dx) % width, (i as u32 / width + height + 1 - dy) % height);
+            assert_eq!(to[plane * len + i], from[plane * len + (y * width + x) as usize]);
+        }
+    }
+}
+
+/// Columns as a whole, with planes by a constant.
+#[kernel(consts(K = 1, 4))]
+fn turn<const K: usize>(from: Option<SlicePlanes<u16, K>>, mut to: DisjointMut<u16, Planes<K>>) {
+    let index = thread::unique_index();
+    let plane_len = to.plane_len();
+    let Some(mut column) = to.get_mut(index) else { return };
+    let old = column.read();
+    match from {
+        Some(from) => {
+            assert!(
+                from.column(plane_len).is_none() && from.plane(K).is_none() && from.get([K, 0]).is_none()
+            );
+            let new = from.column(index.get()).unwrap();
+            assert!((0..K).all(|k| new[k] == &from.plane(k).unwrap()[index.get()]));
+            column.write(core::array::from_fn(|k| old[k] + new[K - 1 - k]));
+        }
+        None => column.write([9; K]),
+    }
+}
+
+#[test]
+fn columns_are_read_and_written_as_a_whole() {
+    let from: Vec<u16> = (0..12).collect();
+    let mut to: Vec<u16> = (0..12).map(|i| 100 * i).collect();
+    launch::<turn<4>>([1; 3], [5, 1, 1], &Args::new().slice(&from).view(&mut to));
+    assert_eq!(to, [9, 110, 211, 306, 407, 508, 603, 704, 805, 900, 1001, 1102]);
+    let mut to = vec![0_u16; 3];
+    launch::<turn<1>>(
+        [1; 3],
+        [2, 1, 1],
+        &Args::new().value(std::ptr::null::<u16>()).value(0_usize).view(&mut to),
+    );
+    assert_eq!(to, [9, 9, 0]);
+}
+
+#[kernel]
+fn no_such_plane(mut to: DisjointMut<u16, Planes<3>>, plane: usize) {
+    if let Some(mut column) = to.get_mut(thread::unique_index()) {
+        column[plane] = 1;
+    }
+}
+
+#[test]
+fn a_plane_that_is_not_there_is_an_error() {
+    let mut to = [0_u16; 7];
+    let run = |to: &mut [u16], plane: usize| {
+        launch_shared::<no_such_plane>([1; 3], [1; 3], 0, &Args::new().view(to).value(plane))
+    };
+    assert!(run(&mut to, 2).is_ok());
+    assert_eq!(to, [0, 0, 0, 0, 1, 0, 0], "two elements a plane, and one that is in none");
+    for plane in [3, usize::MAX, usize::MAX / 2 + 1] {
+        let fault = run(&mut to, plane).unwrap_err().to_string();
+        assert!(fault.contains("the view has 3 planes") && fault.contains("mappings.rs"), "{fault}");
+    }
+}

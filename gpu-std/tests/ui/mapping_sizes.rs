@@ -1,0 +1,25 @@
+use gpu_std::disjoint::{Tiles, TransposedTiles};
+use gpu_std::prelude::*;
+
+#[kernel]
+fn wraps(_y: DisjointMut<u64, Striped<{ 1 << 60 }>>) {}
+
+#[kernel]
+fn too_many(_y: DisjointMut<u64, Striped<65537>>) {}
+
+#[kernel]
+fn none(_y: Option<DisjointMut<u64, Striped<0>>>) {}
+
+#[kernel]
+fn no_chunk(_y: DisjointMut<u64, Chunks<0>>) {}
+
+#[kernel(consts(N = 1, 0))]
+fn no_chunk_of_some<const N: usize>(_y: DisjointMut<u64, Chunks<N>>) {}
+
+#[kernel]
+fn no_rows(_y: DisjointMut2<u64, Tiles<32, 0>>) {}
+
+#[kernel]
+fn too_wide(_y: DisjointMut2<u64, TransposedTiles<4097, 1>>) {}
+
+fn main() {}
