@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use gpu_spec::image::hash;
 use gpu_spec::AbiParam;
+use gpu_spec::image::hash;
 
 use crate::arch::Arch;
 use crate::codegen::{self, Module};

@@ -252,6 +252,16 @@ impl ImageSpec {
     }
 }
 
+/// FNV-1a, which is the same in every build.
+pub const fn hash(bytes: &[u8]) -> u64 {
+    let (mut hash, mut next) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while next < bytes.len() {
+        hash = (hash ^ bytes[next] as u64).wrapping_mul(0x100_0000_01b3);
+        next += 1;
+    }
+    hash
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,14 +272,4 @@ mod tests {
         assert!(symbol_of("x\u{1f980}").eq("x$1f980$".chars()));
         assert!(qualified("scale", "kernels::übung::b").eq("scale$kernels$$fc$bung$b".chars()));
     }
-}
-
-/// FNV-1a, which is the same in every build.
-pub const fn hash(bytes: &[u8]) -> u64 {
-    let (mut hash, mut next) = (0xcbf2_9ce4_8422_2325_u64, 0);
-    while next < bytes.len() {
-        hash = (hash ^ bytes[next] as u64).wrapping_mul(0x100_0000_01b3);
-        next += 1;
-    }
-    hash
 }

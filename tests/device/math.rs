@@ -7,12 +7,12 @@ use test_kernels::IMAGE;
 use test_kernels::functions::{FAST_FUNCTIONS, FUNCTIONS, evaluate, evaluate_fast};
 use warpsmith::prelude::*;
 
-/// The result that `f64` has, from functions of the host that err by less than a unit of it in the last place.
+/// The result that `f64` has, from functions of the host that err by at most two units of it in the last place.
 fn exact(name: &str, x: f64, y: f64) -> f64 {
     match name {
         "exp" => x.exp(),
         "exp2" => x.exp2(),
-        "exp10" => libm::exp10(x),
+        "exp10" => 10_f64.powf(x),
         "exp_m1" => x.exp_m1(),
         "ln" => x.ln(),
         "log2" => x.log2(),
@@ -67,7 +67,8 @@ fn exact(name: &str, x: f64, y: f64) -> f64 {
 fn bound(name: &str) -> (f64, f64) {
     match name {
         "exp" | "exp2" | "exp10" => (2.0, 1.0),
-        "exp_m1" | "ln" | "log2" | "ln_1p" | "cbrt" => (1.0, 1.0),
+        "exp_m1" => (2.0, 1.0),
+        "ln" | "log2" | "ln_1p" | "cbrt" => (1.0, 1.0),
         "log10" => (2.0, 1.0),
         "sin" | "cos" | "asin" | "acos" | "atan" => (2.0, 2.0),
         "tan" => (4.0, 2.0),
@@ -131,7 +132,7 @@ impl Real for f32 {
             "rem_euclid" => x.rem_euclid(y),
             _ => return None,
         };
-        Some(value.into())
+        Some(value.wide())
     }
 }
 
@@ -154,7 +155,7 @@ impl Real for f64 {
             "rem_euclid" => x.rem_euclid(y),
             _ => return None,
         };
-        Some(value.into())
+        Some(value.wide())
     }
 }
 
@@ -283,8 +284,8 @@ macro_rules! within_bounds {
                     .launch(&stream(), Launch::linear(x.len(), 128), (number as u32, &a, &b, &mut out))
                     .unwrap();
                 let found = out.to_host().unwrap();
-                // The reference of f64 errs by up to a unit itself.
-                let own = if $t::DIGITS == 52 && bound(name).$bound > 0.0 { 1.0 } else { 0.0 };
+                // The reference of f64 errs by up to two units itself.
+                let own = if <$t as Real>::DIGITS == 52 && bound(name).$bound > 0.0 { 2.0 } else { 0.0 };
                 wrong.extend(compare(name, &x, &y, &found, |i| {
                     let (a, b) = (f64::from(x[i]), f64::from(y[i]));
                     if !is_bounded(name, a) {

@@ -83,7 +83,7 @@ fn the_generated_file_compiles() {
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "fixture_kernels: 80 false\nfixture_kernels: 90 true\nfixture_kernels from sm_90: 90 true\n\
-         fixture_kernels from sm_90: 90 false\nfixture-kernels 11 None\n",
+         fixture_kernels from sm_90: 90 false\nfixture-kernels 13 None\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

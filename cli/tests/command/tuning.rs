@@ -355,7 +355,7 @@ fn names_in_files_control_no_terminal() {
         (&["report", "wrong.json"], 2),
         (&["memory", "frames.json"], 0),
         (&["memory", "frames.json", "--json"], 0),
-        (&["memory", "kind.json"], 2),
+        (&["memory", "kind.json"], 0),
         (&["bench", EVIL], 2),
     ] {
         let output = within(&folder, args);

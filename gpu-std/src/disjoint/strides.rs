@@ -218,7 +218,7 @@ mod tests {
         println!("seed {seed:#x}");
         let mut random = fastrand::Rng::with_seed(seed);
         move |most| match random.u32(..3) {
-            0 => most - u128::from(random.u64(..8)),
+            0 => most.saturating_sub(u128::from(random.u64(..8))),
             1 => most >> random.u32(..64),
             _ => u128::from(random.u64(..)) % (most + 1),
         }

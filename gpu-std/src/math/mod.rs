@@ -13,8 +13,8 @@
 //! | functions | `f32` | `f64` |
 //! | --- | --- | --- |
 //! | `sqrt`, `mul_add`, `fmod`, `rem_euclid`, `fract`, roundings, `/`, `%` | 0 | 0 |
-//! | `exp_m1`, `ln`, `log2`, `ln_1p`, `cbrt` | 1 | 1 |
-//! | `exp`, `exp2`, `exp10`, `log10`, `rsqrt`, `cosh`, `tanh` | 2 | 1 |
+//! | `ln`, `log2`, `ln_1p`, `cbrt` | 1 | 1 |
+//! | `exp`, `exp2`, `exp10`, `exp_m1`, `log10`, `rsqrt`, `cosh`, `tanh` | 2 | 1 |
 //! | `sin`, `cos`, `asin`, `acos`, `atan`, `erf` | 2 | 2 |
 //! | `atan2`, `hypot`, `sinh`, `atanh` | 3 | 2 |
 //! | `asinh` | 3 | 3 |

@@ -148,12 +148,14 @@ fn reductions_use_shared_memory_and_keep_their_barriers() {
     }
 }
 
-/// Whether a kernel is for looking at itself, uses a function for which libdevice has a table on the stack, uses arrays of a crate
-/// from the registry, or has a stack that is not known before it runs.
+/// Whether a kernel is for looking at itself, uses a function for which libdevice has a table on the stack, uses arrays of its own
+/// or of a crate from the registry, or has a stack that is not known before it runs.
 fn may_use_stack(symbol: &str) -> bool {
     let is_unknown = |record: &KernelRecord| record.symbol == symbol && record.stack == StackUse::Unknown;
     symbol.starts_with("diagnose_")
-        || ["methods", "decimals", "random_medians", "turned"].contains(&symbol)
+        || symbol.starts_with("evaluate_")
+        || ["methods", "decimals", "random_medians", "turned", "sort_arrays", "local_atomics"]
+            .contains(&symbol)
         || IMAGES.iter().flat_map(|image| image.kernels()).any(is_unknown)
 }
 
@@ -286,14 +288,16 @@ fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_backward = symbol.starts_with("norm_backward__") && symbol.ends_with("_4");
     let is_double =
         ["softmax__f64", "norm__f64", "norm_backward__f64"].iter().any(|of| symbol.starts_with(of));
-    let is_narrow = ["sum_rows__u32", "prod_rows__u32", "radix_pass__u32"].contains(&symbol);
+    let is_narrow = ["sum_rows__u32", "prod_rows__u32", "min_rows__f64", "max_rows__f64", "radix_pass__u32"]
+        .contains(&symbol);
+    let is_pairs = symbol == "radix_pass_pairs__u32_u32";
     let is_histogram = ["histogram_even__f16_2_16", "histogram_even__bf16_2_16"].contains(&symbol);
     let is_wide_scan = ["scan_sum__", "scan_min__", "scan_max__"].iter().any(|of| symbol.starts_with(of))
         && symbol.contains("64_");
     is_double
         || is_wide_scan
         || is_histogram
-        || arch == 90 && (is_norm || is_backward)
+        || arch == 90 && (is_norm || is_backward || is_pairs)
         || arch == 80 && is_narrow
 }
 
@@ -322,7 +326,7 @@ fn every_registered_kernel_is_in_its_image() {
         assert_eq!(image.name(), package);
         let mut count = 0;
         for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == package) {
-            let record = image.spec().kernel(spec.symbol).expect(spec.symbol);
+            let record = image.spec().kernel_of(spec).expect(spec.symbol);
             let abi = record.abi.as_ref().expect(spec.symbol);
             assert_eq!((abi.package.name, abi.package.version), (spec.package, spec.version));
             assert!(

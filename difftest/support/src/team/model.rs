@@ -54,12 +54,12 @@ models! {
     fn gather(v, n) { by_warp(v, |v| each(v, |i| v[(v[i] as u32 ^ n) as usize % v.len()])) }
     fn shuffle_up(v, n) { by_warp(v, |v| each(v, |i| v[i.checked_sub(n as usize % 32).unwrap_or(i)])) }
     fn shuffle_down(v, n) { by_warp(v, |v| each(v, |i| *v.get(i + n as usize % 32).unwrap_or(&v[i]))) }
-    fn shuffle_xor(v, n) { by_warp(v, |v| each(v, |i| *v.get(i ^ n as usize % 32).unwrap_or(&v[i]))) }
+    fn shuffle_xor(v, n) { by_warp(v, |v| each(v, |i| *v.get(i ^ (n as usize % 32)).unwrap_or(&v[i]))) }
     fn shuffle_types(v, n) {
-        let n = (n % 32 | 1) as usize;
+        let n = ((n % 32) | 1) as usize;
         by_warp(v, |v| each(v, |i| {
             let o = v[i ^ n];
-            let near = v[i ^ n % 8];
+            let near = v[i ^ (n % 8)];
             u64::from(o as u8) ^ ((o >> 8) as i16 as u64) ^ o ^ o.wrapping_mul(3).rotate_left(5) ^ (!o).rotate_left(9)
                 ^ f64::from((o >> 24) as u32).to_bits() ^ near.rotate_left(33)
         }))

@@ -53,7 +53,7 @@ pub fn shuffle_xor(v: u64, n: u32) -> u64 {
 /// Exchanges three bytes, a narrow type and a wide one, with the neighbour. Whole warps.
 #[inline(always)]
 pub fn shuffle_types(v: u64, n: u32) -> u64 {
-    let n = n % 32 | 1;
+    let n = (n % 32) | 1;
     let a = warp::shuffle_xor(FULL_MASK, v as u8, n);
     let b = warp::shuffle_xor(FULL_MASK, (v >> 8) as i16, n);
     let c = warp::shuffle_xor(FULL_MASK, [v, v.wrapping_mul(3), !v], n);

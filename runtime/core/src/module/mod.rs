@@ -294,6 +294,7 @@ impl Module {
                 info: KernelInfo { symbol: record.symbol, ..spec.info },
                 entry: spec.entry,
                 bytes: spec.bytes,
+                lengths: spec.lengths,
             })),
         };
         let module = match (self.inner.host_entries, record) {

@@ -33,6 +33,7 @@ macro_rules! kernels {
                         },
                         entry: nothing,
                         bytes: None,
+                        lengths: None,
                     };
                     &SPEC
                 }
