@@ -30,7 +30,7 @@ pub struct Compilers<'a> {
 
 /// The packages of an image.
 pub struct Packages<'a> {
-    /// Of the kernels.
+    /// The package of the kernels.
     pub package: &'a Package,
     /// What it depends on, where there is no code.
     pub dependencies: &'a [Package],

@@ -17,7 +17,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// That of the package in `folder`.
+    /// Reads the manifest of the package in `folder`.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub struct Line {
 /// A part of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it is about.
+    /// The subject, as a report names it.
     pub kind: &'static str,
     /// An operation of `support::team` and its number, which takes the hash of all threads.
     pub team: Option<(&'static str, u32)>,
@@ -39,7 +39,7 @@ pub struct Kernel {
     pub threads: u32,
     /// Blocks of the grid.
     pub grid: u32,
-    /// What it does.
+    /// The steps, in their order.
     pub steps: Vec<Step>,
 }
 

@@ -31,7 +31,7 @@ kernels! {
     }
     /// `rand_chacha`.
     rand_chacha_draws(c, s) { draw(ChaCha8Rng::seed_from_u64(c.w(1)), s); }
-    /// `rand_core`: a generator of one's own, blocks of it.
+    /// `rand_core`: a custom block generator.
     rand_core_impls(c, s) {
         struct Counter(u64);
         impl RngCore for Counter {

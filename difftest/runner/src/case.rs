@@ -16,9 +16,9 @@ pub enum Step {
 
 /// The images that a program has.
 pub struct Images {
-    /// That of the generated kernels.
+    /// The image of the generated kernels.
     pub generated: &'static GpuImage,
-    /// That of the kernels written by hand.
+    /// The image of the kernels written by hand.
     pub by_hand: Option<&'static GpuImage>,
 }
 

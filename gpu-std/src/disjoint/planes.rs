@@ -14,7 +14,7 @@ use super::{DisjointMut, MutableView, OwnIndex};
 /// The mapping of a [`DisjointMut`] of `K` planes of equal length, one after the other, in which index i has element i of each
 /// plane: a structure of `K` arrays as one parameter. Neighbouring threads have neighbouring elements in every plane.
 ///
-/// A launch refuses a buffer whose length is no multiple of `K`. All threads read such a buffer as a [`SlicePlanes`].
+/// A launch refuses a buffer whose length is not a multiple of `K`. All threads read such a buffer as a [`SlicePlanes`].
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -34,7 +34,7 @@ pub enum Planes<const K: usize> {}
 
 /// A thread's element of each of `K` planes: what a view of [`Planes`] gives it.
 pub struct Column<'a, T, const K: usize> {
-    /// That of the first plane.
+    /// Pointer to the element in the first plane.
     first: *mut T,
     /// Elements from a plane to the next.
     plane_len: usize,
@@ -126,7 +126,7 @@ impl<T: fmt::Debug, const K: usize> fmt::Debug for Column<'_, T, K> {
 /// `K` planes of equal length, one after the other, that all threads read: a parameter of kernels. Element `[plane, index]` is
 /// element `index` of a plane.
 ///
-/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is no multiple of `K`. [`Planes`] is the mapping by
+/// A launch passes a buffer, as for `&[T]`, and refuses one whose length is not a multiple of `K`. [`Planes`] is the mapping by
 /// which threads write such a buffer.
 pub struct SlicePlanes<'a, T, const K: usize> {
     elements: &'a [T],
@@ -134,7 +134,7 @@ pub struct SlicePlanes<'a, T, const K: usize> {
 }
 
 impl<'a, T, const K: usize> SlicePlanes<'a, T, K> {
-    /// The planes of a slice. Elements that are left where its length is no multiple of `K` are in no plane.
+    /// The planes of a slice. Elements that are left where its length is not a multiple of `K` are in no plane.
     #[inline(always)]
     pub fn new(elements: &'a [T]) -> Self {
         const { assert!(K > 0, "a view has at least one plane") };

@@ -152,7 +152,7 @@ const ANY_BLOCK: &[&str] = &[
 ];
 const WHOLE_WARPS: &[&str] = &["shuffle_types", "reduce_first", "tiles"];
 
-/// A step of any kind, for blocks of so many threads.
+/// A step of any kind, for blocks of this many threads.
 pub fn step(random: &mut Random, threads: u32) -> Step {
     let total: usize = KINDS.iter().map(|kind| kind.1).sum();
     // One in six is of a team.
