@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::Arch;
+use crate::callees;
 use crate::error::Error;
 use crate::link::{self, INLINED, Linked, Reporters};
 use crate::local_atomics;
@@ -127,7 +128,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
-    let text = narrow::store_whole_registers(&link::read(&ptx)?);
+    let text = callees::hide(&narrow::store_whole_registers(&link::read(&ptx)?));
     link::write(&ptx, &text)?;
     crate::externs::check(&text, linked)?;
     let read = Ptx::read(&text);

@@ -36,6 +36,7 @@
 mod alone;
 mod arch;
 mod builder;
+mod callees;
 mod callers;
 mod codegen;
 mod compile;

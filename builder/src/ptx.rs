@@ -163,7 +163,7 @@ fn param_of(text: &str) -> Option<MachineParam> {
 }
 
 /// Whom a line calls: a function's name, or a register.
-fn callee(line: &str) -> Option<&str> {
+pub fn callee(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("call.uni").or_else(|| line.strip_prefix("call"))?;
     let rest = rest.strip_prefix([' ', '\t'])?.trim_start();
     let rest = if rest.starts_with('(') { rest.split_once("),")?.1.trim_start() } else { rest };

@@ -1,5 +1,5 @@
 //! Kernels whose stack is not known when they are compiled: one recurses as deep as its data says, one formats numbers with
-//! `core::fmt`, which calls through pointers.
+//! `core::fmt`, which calls through pointers, and one calls the functions of a table.
 
 use core::fmt::{self, Write};
 
@@ -53,4 +53,32 @@ pub fn text_digest(value: f32) -> u32 {
         Ok(()) => digest.0,
         Err(_) => 0,
     }
+}
+
+/// `out[i]`: `values[i]` after [`in_turn`].
+#[kernel]
+pub fn call_in_turn(values: &[u64], mut out: DisjointMut<u64>) {
+    let me = thread::unique_index();
+    if let Some(out) = out.get_mut(me) {
+        *out = in_turn(values[me.get()]);
+    }
+}
+
+/// A value that the functions of a table change one after the other. The iterator's `Option<fn>` is a pointer that may be null.
+pub fn in_turn(value: u64) -> u64 {
+    let table: [fn(u64, u32) -> u64; 4] = [
+        |x, n| x.wrapping_add(u64::from(n)),
+        u64::rotate_left,
+        |x, n| !x ^ u64::from(n),
+        |x, n| x.wrapping_mul(u64::from(n) | 1),
+    ];
+    let mut x = value;
+    for change in table {
+        x = change(x, 3);
+    }
+    x = table[(value & 3) as usize](x, 6);
+    for change in table {
+        x = change(x, 5);
+    }
+    x
 }

@@ -2,14 +2,14 @@
 
 use crate::common::{Random, device, device_name, stream};
 use test_kernels::IMAGE;
-use test_kernels::stack::{digest, digest_chains, format_floats, text_digest};
+use test_kernels::stack::{call_in_turn, digest, digest_chains, format_floats, in_turn, text_digest};
 use warpsmith::module::spec::StackUse;
 use warpsmith::prelude::*;
 
 #[test]
 fn the_image_records_unknown_stacks() {
     assert_eq!(IMAGE.missing(), None, "the image is what this test looks at");
-    for symbol in ["digest_chains", "format_floats"] {
+    for symbol in ["digest_chains", "format_floats", "call_in_turn"] {
         let record = IMAGE.spec().kernel(symbol).expect("the kernel is in the image");
         assert_eq!((record.stack, record.requested_stack), (StackUse::Unknown, 0), "{symbol}");
     }
@@ -52,5 +52,17 @@ fn kernels_format_floats() {
     let mut out = DeviceBuffer::<u32>::zeros(&stream(), values.len()).unwrap();
     kernel.launch(&stream(), Launch::linear(values.len(), 128), (&x, &mut out)).unwrap();
     let expected: Vec<u32> = values.iter().map(|value| text_digest(*value)).collect();
+    assert_eq!(out.to_host().unwrap(), expected, "seed {}", random.seed);
+}
+
+#[test]
+fn functions_of_a_table_are_called() {
+    let mut random = Random::new();
+    let values: Vec<u64> = (0..1000).map(|_| random.below(usize::MAX) as u64).collect();
+    let kernel = device().load(&IMAGE).unwrap().kernel::<call_in_turn>().unwrap();
+    let x = DeviceBuffer::from_host(&stream(), &values).unwrap();
+    let mut out = DeviceBuffer::<u64>::zeros(&stream(), values.len()).unwrap();
+    kernel.launch(&stream(), Launch::linear(values.len(), 128), (&x, &mut out)).unwrap();
+    let expected: Vec<u64> = values.iter().map(|value| in_turn(*value)).collect();
     assert_eq!(out.to_host().unwrap(), expected, "seed {}", random.seed);
 }
