@@ -118,6 +118,20 @@ const fn few_lanes<T>(vector: usize) -> usize {
 /// `√(2 / π)`, and the factor of the cube in GELU's approximation.
 const GELU: [f64; 2] = [0.797_884_560_802_865_4, 0.044_715];
 
+/// Two factors of `x / (1 + exp(-z))`, for z of the sign of x, by the exponential function `exp`: none of them leaves the range
+/// where the product does not. 0 for -∞.
+#[inline(always)]
+pub(crate) fn gate<A: Math + From64>(x: A, z: A, exp: impl Fn(A) -> A) -> [A; 2] {
+    // The exponential of -|z|, which may be below the least number, is a square.
+    let root = exp(z.abs() * A::from_f64(-0.5));
+    let quotient = x / (A::ONE + root * root);
+    if z < A::ZERO {
+        if root == A::ZERO { [-A::ZERO, root] } else { [quotient * root, root] }
+    } else {
+        [quotient, A::ONE]
+    }
+}
+
 /// A float's operations, in its accumulator.
 #[inline(always)]
 fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
@@ -141,11 +155,15 @@ fn of_float<A: Math + From64>(operation: Unary, x: A) -> A {
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
         Unary::Tanh => x.tanh(),
-        Unary::Silu => x / (A::ONE + (-x).exp()),
+        Unary::Silu => {
+            let [a, b] = gate(x, x, A::exp);
+            a * b
+        }
         // (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which keeps its accuracy where tanh is next to -1.
         Unary::GeluTanh => {
             let z = x * A::from_f64(2.0 * GELU[0]) * (A::ONE + A::from_f64(GELU[1]) * x * x);
-            x / (A::ONE + (-z).exp())
+            let [a, b] = gate(x, z, A::exp);
+            a * b
         }
         Unary::Floor => x.floor(),
         Unary::Ceil => x.ceil(),
@@ -397,7 +415,7 @@ pub fn select<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     }))
 }
 
-/// `min(max(x, low), high)`; NaN stays NaN.
+/// `min(max(x, low), high)`; NaN stays NaN. A bound that is NaN bounds nothing.
 #[elementwise(
     types(T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64),
     consts(ITEMS = 1; VECTOR = 16),
@@ -409,9 +427,21 @@ pub fn clamp<T: Scalar>(low: T, high: T, x: T) -> T {
     if x > high { high } else { x }
 }
 
-/// `x + weight * (y - x)`, rounded once from the accumulator's type.
+/// `x + weight * (y - x)`, computed in the accumulator's type: x where the weight is 0, y where it is 1, and in range where
+/// the result is.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), scalars(weight))]
 pub fn lerp<T: Float>(weight: T, x: T, y: T) -> T {
-    let (x, y) = (x.to_acc(), y.to_acc());
-    T::from_acc(weight.to_acc().mul_add(y - x, x))
+    let one = T::Accumulator::ONE;
+    let (weight, x, y) = (weight.to_acc(), x.to_acc(), y.to_acc());
+    let (difference, left) = (y - x, one - weight);
+    T::from_acc(if weight == one {
+        y
+    } else if (weight == T::Accumulator::ZERO) | (x == y) {
+        x
+    } else if difference.abs() < T::Accumulator::MIN_IDENTITY {
+        if weight + weight < one { weight.mul_add(difference, x) } else { (-left).mul_add(difference, y) }
+    } else {
+        // The difference leaves the range, or one of the two is infinite.
+        weight.mul_add(y, left * x)
+    })
 }

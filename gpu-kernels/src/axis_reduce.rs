@@ -15,8 +15,8 @@ use gpu_std::atomic::{Atomic, Ordering, scope::Device};
 use gpu_std::prelude::*;
 use gpu_std::{shared_array, thread, warp};
 
-use crate::folds::{First, Fold, Greatest, Least, Max, Min, Product, Sum};
-use crate::reduce::Summable;
+use crate::folds::{First, Fold, Greatest, Least, Max, Mean, Min, Product, Sum};
+use crate::reduce::{Summable, mean_of};
 use crate::teams::{Cut, Team, aligned, divided, each, lanes, lanewise, load, stream, with_lanes};
 use crate::tile::load_or;
 
@@ -505,8 +505,8 @@ macro_rules! reductions {
 reductions! {
     "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
-    "mean": mean_rows, mean_columns: Summable, Sum => <T as Summable>::Wide, [1],
-        [f32, f64, f16, bf16], 3, |total, count| (total.cast::<f64>() / count as f64).cast();
+    "mean": mean_rows, mean_columns: Float, Mean => <T as Scalar>::Accumulator, [1],
+        [f32, f64, f16, bf16], 3, |sums, count| mean_of(sums, count);
     "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],

@@ -442,7 +442,7 @@ pub unsafe fn compact_compared<T: Bits, const ITEMS: usize, const VECTOR: usize>
 ) {
     let workspace = (workspace.cast_const(), workspace_len);
     let targets = Targets { selected, places: core::ptr::null_mut(), rejected, count };
-    let select = Between { twist: Twist { negative, always }, first, last, is_inverted };
+    let select = Between { twist: Twist { negative, always, nans: T::ZERO }, first, last, is_inverted };
     with_lanes!(lanes::<T>(VECTOR), N => {
         // SAFETY: by this function's contract.
         unsafe { compact::<T, ITEMS, N>((x.as_ptr(), x.len()), select, workspace, targets) }

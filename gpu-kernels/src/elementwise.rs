@@ -16,7 +16,7 @@ fn widened<T: Float>(x: T, f: impl Fn(T::Accumulator) -> T::Accumulator) -> T {
 /// `a * x + y`, rounded once.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1, 2, 4, 8; VECTOR = 4, 16), scalars(a), updates(y))]
 pub fn axpy<T: Float>(a: T, x: T, y: T) -> T {
-    T::from_acc(a.to_acc().mul_add(x.to_acc(), y.to_acc()))
+    a.fused_mul_add(x, y)
 }
 
 /// `x + y`; integers wrap.
@@ -34,7 +34,7 @@ pub fn mul<T: Scalar>(x: T, y: T) -> T {
 /// `x * y + z`, rounded once.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn fma<T: Float>(x: T, y: T, z: T) -> T {
-    T::from_acc(x.to_acc().mul_add(y.to_acc(), z.to_acc()))
+    x.fused_mul_add(y, z)
 }
 
 /// `max(x, 0)`; NaN stays NaN.
@@ -56,7 +56,11 @@ pub fn gelu<T: Float>(x: T) -> T {
 /// `1 / (1 + exp(-x))`.
 #[elementwise(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16))]
 pub fn sigmoid<T: Float>(x: T) -> T {
-    widened(x, |x| T::Accumulator::ONE / (T::Accumulator::ONE + (-x).exp()))
+    widened(x, |x| {
+        // Not of a great number, whose exponential leaves the range where the result does not.
+        let (one, power) = (T::Accumulator::ONE, (-x.abs()).exp());
+        (if x < T::Accumulator::ZERO { power } else { one }) / (one + power)
+    })
 }
 
 /// `exp(x)`.

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use gpu_std::prelude::*;
 
-use crate::reduce::Summable;
+use crate::reduce::{MeanSums, Summable, with_element};
 
 /// A reduction: its values and operation, which is commutative.
 pub(crate) trait Fold<T> {
@@ -55,6 +55,26 @@ folds! {
     Product: <T: Summable> T::Wide, T::Wide::ONE, |a, b| a.wrapping_mul(b), |value| value.widen();
     Min: <T: Scalar> T::Accumulator, T::Accumulator::MIN_IDENTITY, |a, b| a.min_propagate(b), |value| value.to_acc();
     Max: <T: Scalar> T::Accumulator, T::Accumulator::MAX_IDENTITY, |a, b| a.max_propagate(b), |value| value.to_acc();
+}
+
+/// The sums of a mean.
+pub(crate) struct Mean;
+
+impl<T: Float> Fold<T> for Mean {
+    type Partial = MeanSums<T::Accumulator>;
+
+    #[inline(always)]
+    fn identity() -> Self::Partial {
+        [T::Accumulator::ZERO; 2]
+    }
+    #[inline(always)]
+    fn fold(sums: Self::Partial, value: T, _: usize) -> Self::Partial {
+        with_element(sums, value)
+    }
+    #[inline(always)]
+    fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial {
+        [a[0] + b[0], a[1] + b[1]]
+    }
 }
 
 /// Which of two numbers counts.

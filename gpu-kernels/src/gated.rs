@@ -13,7 +13,8 @@ impl<T: Float> RowMap<T, 2> for Gated {
     fn apply<const M: usize>(&self, [gate, up]: [[T; M]; 2], _: usize) -> [T; M] {
         lanewise(|i| {
             let (gate, up) = (gate[i].to_acc(), up[i].to_acc());
-            T::from_acc(gate / (T::Accumulator::ONE + exponential::<T>(-gate)) * up)
+            let [a, b] = crate::arithmetic::gate(gate, gate, exponential::<T>);
+            T::from_acc(a * up * b)
         })
     }
 }

@@ -11,72 +11,11 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 use crate::access::access;
+pub use crate::bins::{Binned, Bins};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
 /// The counters of a block: copies of all bins of all channels, or none, and then the counts themselves.
 type Local<'a> = Shared<'a, [Atomic<u32, scope::Block>]>;
-
-/// A number of which an even histogram is made.
-pub trait Binned: Scalar {
-    /// The bin of `x` among `bins` from `lower` on, of which `upper` is beyond the last; `None` outside, and of NaN. `scale`
-    /// is that of [`scale`](Self::scale). Whatever they are, a bin is below `bins`, if there are any.
-    fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32>;
-
-    /// Bins for each unit, `bins / (upper - lower)`.
-    fn scale(bins: u32, lower: Self, upper: Self) -> f64;
-}
-
-macro_rules! float_bins {
-    ($($t:ty as $acc:ty),*) => { $(
-        impl Binned for $t {
-            #[inline(always)]
-            fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32> {
-                let (x, lower, upper) = (self.to_acc(), lower.to_acc(), upper.to_acc());
-                if !(x >= lower && x < upper) {
-                    return None;
-                }
-                let bin = ((x - lower) * scale as $acc) as u32;
-                Some(if bin < bins { bin } else { bins - 1 })
-            }
-            fn scale(bins: u32, lower: Self, upper: Self) -> f64 {
-                let width = upper.cast::<f64>() - lower.cast::<f64>();
-                f64::from(bins) / width
-            }
-        }
-    )* };
-}
-float_bins!(f32 as f32, f64 as f64, f16 as f32, bf16 as f32);
-
-macro_rules! integer_bins {
-    ($($t:ty),*) => { $(
-        impl Binned for $t {
-            /// Exact: the estimate is off by one at most, as long as there are 2²⁰ bins at most.
-            #[inline(always)]
-            fn bin(self, bins: u32, lower: Self, upper: Self, scale: f64) -> Option<u32> {
-                if !(self >= lower && self < upper) {
-                    return None;
-                }
-                let distance = (self as i64 - lower as i64) as u32;
-                let range = (upper as i64 - lower as i64) as u32 as u64;
-                let estimate = (distance as f32 * scale as f32) as u32;
-                let (exact, floor) = (distance as u64 * bins as u64, estimate as u64 * range);
-                let bin = if exact < floor {
-                    estimate - 1
-                } else if exact - floor >= range {
-                    estimate + 1
-                } else {
-                    estimate
-                };
-                // Of another `scale` it may be any.
-                Some(if bin < bins { bin } else { bins - 1 })
-            }
-            fn scale(bins: u32, lower: Self, upper: Self) -> f64 {
-                f64::from(bins) / (upper as i64 - lower as i64) as f64
-            }
-        }
-    )* };
-}
-integer_bins!(u8, i32, u32);
 
 /// Counts the elements of `x`, each in the bin that `bin` gives, if any: one below `bins`.
 #[inline(always)]
@@ -147,26 +86,29 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Adds to `counts` the number of elements of `x` in each of `bins` bins of equal width from `lower` on, below `upper`.
-/// `scale` is [`Binned::scale`] of these. No block sees 2³² elements.
+/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values. No block sees 2³² elements.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
     launch_bounds(256, 4),
     bytes = x.bytes()
 )]
+#[allow(clippy::too_many_arguments, reason = "they are what a launch passes")]
 pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     channels: u32,
     bins: u32,
     lower: T,
+    last: T,
     upper: T,
-    scale: f64,
+    factors: [f64; 2],
+    slack: f64,
     x: &[T],
     mut local: Shared<[Atomic<u32, scope::Block>]>,
     counts: &[Atomic<u64>],
 ) {
+    let bins = Bins { count: bins, lower, last, upper, factors, slack };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-        count::<T, ITEMS, N>(x, [channels, bins], &mut local, counts, |item| item.bin(bins, lower, upper, scale));
+        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, |item| item.bin(&bins));
     })
 }
 

@@ -17,7 +17,7 @@
 //! | [`mod@cast`] | `cast` and `cast_to_signed` between number types, `cast_to_bool` |
 //! | [`arithmetic`] | `unary`, `binary`, `compare`, `select`, `clamp`, `lerp`; of the first three each is many operations |
 //! | [`elementwise`] | `axpy`, `add`, `mul`, `fma`, `relu`, `gelu`, `sigmoid`, `exp` |
-//! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
+//! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_mean`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`axis_reduce`] | `sum_rows` (also of segments), `sum_columns`, and so for `mean`, `prod`, `min`, `max`, `argmin`, `argmax` |
 //! | [`whole`] | `dot`, `count_if`, `vector_norm`, `variance` |
@@ -51,6 +51,8 @@ pub mod arg_reduce;
 pub mod arithmetic;
 #[cfg(feature = "rows")]
 pub mod axis_reduce;
+#[cfg(feature = "histogram")]
+pub mod bins;
 pub mod cast;
 #[cfg(feature = "scan")]
 pub mod compact;
@@ -66,6 +68,8 @@ pub mod held;
 #[cfg(feature = "histogram")]
 pub mod histogram;
 pub mod index_check;
+#[cfg(feature = "rows")]
+mod moments;
 pub mod move_rows;
 #[cfg(feature = "rows")]
 pub mod norm;
@@ -74,6 +78,8 @@ pub mod probe;
 #[cfg(any(feature = "scan", feature = "sort"))]
 mod queue;
 pub mod random;
+#[cfg(feature = "rows")]
+mod range;
 pub mod reduce;
 #[cfg(feature = "scan")]
 pub mod scan;

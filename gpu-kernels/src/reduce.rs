@@ -1,4 +1,4 @@
-//! Full reductions: sum, product, minimum, maximum.
+//! Full reductions: sum, product, mean, minimum, maximum.
 //!
 //! One launch each, with the same bits in every run of the same configuration. Results come in the type that
 //! the reduction accumulates in: f32 for f16 and bf16, 64-bit integers for sums and products of integers
@@ -9,6 +9,7 @@
 //! Their launch bounds ask for one block a multiprocessor at least: without that, ptxas spills registers in some
 //! of them to let one more block in.
 
+use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 /// Numbers that can be summed up and multiplied: says in which type.
@@ -53,6 +54,52 @@ pub fn reduce_sum<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
 )]
 pub fn reduce_prod<T: Summable>(a: T::Wide, b: T::Wide) -> T::Wide {
     a.wrapping_mul(b)
+}
+
+/// The sums of a mean.
+pub type MeanSums<A> = [A; 2];
+
+/// 2⁶⁴, by which the second of a mean's sums is multiplied.
+const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
+
+/// The sums of a mean with one more element: of the elements, and of 2⁻⁶⁴ times these, which is in range whatever they are.
+#[inline(always)]
+pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {
+    let x = x.to_acc();
+    [sum + x, x.mul_add((1.0 / MEAN_SCALE).cast(), small)]
+}
+
+/// The mean of `count` elements of these sums: in range where they are.
+#[inline(always)]
+pub fn mean_of<A: Scalar, R: Scalar>(sums: MeanSums<A>, count: usize) -> R {
+    let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
+    if sum.is_finite() || !small.is_finite() {
+        return ((if sum.is_finite() { sum } else { small }) / count).cast();
+    }
+    // The rounding of the sum takes no mean beyond the greatest number.
+    let (mean, most) =
+        (small / count * MEAN_SCALE, if size_of::<A>() == 4 { f32::MAX as f64 } else { f64::MAX });
+    let within = if mean > most {
+        most
+    } else if mean < -most {
+        -most
+    } else {
+        mean
+    };
+    within.cast()
+}
+
+/// The sums of the mean of all elements: see [`mean_of`].
+#[reduction(
+    types(T = f32, f64, f16, bf16),
+    identity = [T::Accumulator::ZERO; 2],
+    fold = |sums, x: T| with_element(sums, x)
+)]
+pub fn reduce_mean<T: Float>(
+    a: MeanSums<T::Accumulator>,
+    b: MeanSums<T::Accumulator>,
+) -> MeanSums<T::Accumulator> {
+    [a[0] + b[0], a[1] + b[1]]
 }
 
 /// The least element, NaN if there is a NaN; the greatest value of the type of no elements.

@@ -14,21 +14,24 @@ const MERGE_ITEMS: usize = 8;
 pub const MERGE_TILE: usize = MERGE_THREADS * MERGE_ITEMS;
 
 /// `out[i]` is the number of elements of `sorted` that are less than `keys[i]`, or, if `upper`, not greater. `sorted` rises;
-/// otherwise the results mean nothing. NaN is neither less nor greater than a number: it is less than none, and no number
-/// is less than it.
+/// otherwise the results mean nothing. NaN is greater than every number, and equal to NaN, as sorts have it.
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     bytes = keys.bytes() + out.bytes()
 )]
+#[allow(clippy::eq_op, reason = "NaN is not equal to itself")]
 pub fn search_sorted<T: Scalar>(upper: bool, sorted: &[T], keys: &[T], mut out: DisjointMut<u64>) {
     for i in thread::grid_stride(keys.len()) {
         let Some(key) = keys.get(i.get()).map(|key| key.to_acc()) else { return };
+        let is_nan = key != key;
         let (mut first, mut count) = (0, sorted.len());
         while count > 0 {
             let half = count / 2;
             let is_before = sorted.get(first + half).is_some_and(|element| {
                 let element = element.to_acc();
-                if upper { element <= key } else { element < key }
+                // Of NaN all numbers are before, and other NaN if it is the upper bound.
+                let counts = is_nan && (upper || element == element);
+                counts || if upper { element <= key } else { element < key }
             });
             (first, count) = if is_before { (first + half + 1, count - half - 1) } else { (first, half) };
         }
@@ -71,11 +74,12 @@ fn merge_path<K: Copy>(
 pub fn merge_sorted<K: Bits>(
     negative: K,
     always: K,
+    nans: K,
     a: &[K],
     b: &[K],
     mut out: DisjointMut<K, gpu_std::disjoint::Unclaimed>,
 ) {
-    let twist = Twist { negative, always };
+    let twist = Twist { negative, always, nans };
     let not_after = |x: K, y: K| x.twist(twist) <= y.twist(twist);
     let stage: *mut K = shared_array![u64; MERGE_TILE].cast();
     let len = if a.len() + b.len() < out.len() { a.len() + b.len() } else { out.len() };

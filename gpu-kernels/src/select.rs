@@ -138,7 +138,7 @@ pub unsafe fn top_k<T: Bits>(
     let key_of = |bits: T| {
         let size = bits & magnitude;
         let bits = if size == T::ZERO { T::ZERO } else { bits };
-        let key = if size > most { T::MOST } else { bits.twist(Twist { negative, always }) };
+        let key = if size > most { T::MOST } else { bits.twist(Twist { negative, always, nans: T::ZERO }) };
         key.cast::<u64>()
     };
     let key_bits = 8 * size_of::<T>() as u32;
@@ -295,7 +295,13 @@ pub unsafe fn sample<T: Ordered + Float>(
         let most = block::reduce(most.to_acc(), Scalar::max_propagate);
         let scale: T::Accumulator = scale.cast();
         // 0 for NaN.
-        let weight = |value: T| (exponential(((value.to_acc() - most) * scale).cast()) * WHOLE) as u64;
+        let weight = |value: T| {
+            let (value, nothing) = (value.to_acc(), T::Accumulator::MAX_IDENTITY);
+            // The distance may leave the range where the scaled one does not.
+            let distance = value - most;
+            let scaled = if distance == nothing { value * scale - most * scale } else { distance * scale };
+            (exponential(scaled.cast()) * WHOLE) as u64
+        };
         let mut threshold = 0;
         if top_k > 0 && (top_k as usize) < width {
             threshold = select(width, T::KEY_BITS, top_k as u64, |i| (at(i).key(), 1)).threshold;

@@ -10,6 +10,7 @@ use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
 use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_packed, widened, with_held};
+use crate::range::{gradients_down, is_finite};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, with_lanes};
 
 /// eˣ for values that are rounded to `T`: for the two 16-bit types, of which a GPU moves as many in a second as it computes
@@ -165,29 +166,38 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     is_log: bool,
 ) {
     type Acc<T> = <T as Scalar>::Accumulator;
-    let mut part = start.again();
-    let mut sums = [Acc::<T>::ZERO; N];
     let load = |part: &Part<N>, row: *const T| -> [[Acc<T>; N]; V] {
         // SAFETY: by this function's contract.
         widened(unsafe { part.load::<T, V>(row, T::ZERO) })
     };
-    let (mut outputs, mut gradients);
-    loop {
-        (outputs, gradients) = (load(&part, y()), load(&part.again(), dy()));
-        each::<V>(|i| {
-            each::<N>(|lane| {
-                let (y, dy) = (outputs[i][lane], gradients[i][lane]);
-                sums[lane] = if is_log { sums[lane] + dy } else { y.mul_add(dy, sums[lane]) };
-            });
-        });
-        if !streams | part.is_last::<V>() {
-            break;
-        }
-        part = part.next::<V>();
-    }
-    let sum = team.combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
     let is_read_again = streams & !start.is_last::<V>();
-    part = start.again();
+    let (mut outputs, mut gradients);
+    // Gradients whose sum leaves the range are summed up again, multiplied by a power of two.
+    let mut scale = Acc::<T>::ONE;
+    let sum = loop {
+        let mut part = start.again();
+        let mut sums = [Acc::<T>::ZERO; N];
+        loop {
+            (outputs, gradients) = (load(&part, y()), load(&part.again(), dy()));
+            each::<V>(|i| {
+                each::<N>(|lane| {
+                    let y = if is_log { scale } else { outputs[i][lane] * scale };
+                    sums[lane] = y.mul_add(gradients[i][lane], sums[lane]);
+                });
+            });
+            if !streams | part.is_last::<V>() {
+                break;
+            }
+            part = part.next::<V>();
+        }
+        let sum = team.combine(fold(&[sums], |a, b| a + b), |a, b| a + b);
+        if is_finite(sum) | (scale != Acc::<T>::ONE) {
+            break sum;
+        }
+        scale = gradients_down();
+    };
+    let inverse = Acc::<T>::ONE / scale;
+    let mut part = start.again();
     loop {
         if is_read_again {
             (outputs, gradients) = (load(&part, y()), load(&part.again(), dy()));
@@ -197,7 +207,13 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
         each::<V>(|i| {
             let results = lanewise(|lane| {
                 let (y, dy) = (outputs[i][lane], gradients[i][lane]);
-                T::from_acc(if is_log { dy - exponential::<T>(y) * sum } else { y * (dy - sum) })
+                // Not the difference of the gradients times the output: that may leave the range where the result does not.
+                let result = if is_log {
+                    exponential::<T>(y).mul_add(-sum, dy * scale)
+                } else {
+                    y.mul_add(dy * scale, -(y * sum))
+                };
+                T::from_acc(result * inverse)
             });
             // SAFETY: by this function's contract.
             unsafe { part.store(target, i, results) };

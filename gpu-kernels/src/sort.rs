@@ -73,12 +73,13 @@ const COUNTERS: usize = 8192;
 pub fn radix_histogram<K: Bits>(
     negative: K,
     always: K,
+    nans: K,
     keys: &[K],
     mut local: Shared<[Atomic<u32, scope::Block>; 8192]>,
     counts: &[Atomic<u32>],
 ) {
     const ITEMS: usize = 8;
-    let twist = Twist { negative, always };
+    let twist = Twist { negative, always, nans };
     // Neighbouring lanes have counters of their own, in neighbouring banks.
     let copies = const { COUNTERS / DIGITS / size_of::<K>() };
     let local = local.zeroed();
@@ -391,6 +392,7 @@ macro_rules! by_items {
 pub unsafe fn radix_pass<K: Bits>(
     negative: K,
     always: K,
+    nans: K,
     shift: u32,
     keys: &[K],
     starts: &[u32],
@@ -404,7 +406,7 @@ pub unsafe fn radix_pass<K: Bits>(
     let workspace = (workspace.cast_const(), workspace_len);
     by_items!(K, 0, ITEMS => {
         // SAFETY: by this function's contract.
-        unsafe { pass::<K, u32, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
+        unsafe { pass::<K, u32, ITEMS>((Twist { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     })
 }
 
@@ -422,6 +424,7 @@ pub unsafe fn radix_pass<K: Bits>(
 pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     negative: K,
     always: K,
+    nans: K,
     shift: u32,
     keys: &[K],
     values: &[V],
@@ -436,7 +439,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
     let workspace = (workspace.cast_const(), workspace_len);
     by_size!(size_of::<V>(), VALUE => by_items!(K, VALUE, ITEMS => {
         // SAFETY: by this function's contract.
-        unsafe { pass::<K, V, ITEMS>((Twist { negative, always }, shift), pairs, starts, workspace, &mut counters) }
+        unsafe { pass::<K, V, ITEMS>((Twist { negative, always, nans }, shift), pairs, starts, workspace, &mut counters) }
     }))
 }
 
@@ -452,6 +455,7 @@ pub unsafe fn radix_pass_pairs<K: Bits, V: Scalar>(
 pub unsafe fn sort_segments<K: Bits>(
     negative: K,
     always: K,
+    nans: K,
     keys: &[K],
     offsets: &[u64],
     mut counters: Shared<[[Atomic<u32, scope::Block>; 256]; 12]>,
@@ -459,7 +463,7 @@ pub unsafe fn sort_segments<K: Bits>(
     keys_out: *mut K,
 ) {
     let segments = offsets.len().saturating_sub(1);
-    let twist = Twist { negative, always };
+    let twist = Twist { negative, always, nans };
     for segment in block::stride(segments) {
         let clamp = |offset: u64| if offset < keys.len() as u64 { offset as usize } else { keys.len() };
         let start = clamp(offsets[segment.get()]);

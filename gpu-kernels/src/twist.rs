@@ -20,6 +20,9 @@ pub trait Bits: Scalar + BitAnd<Output = Self> + BitOr<Output = Self> {
 
     /// The other bits.
     fn not(self) -> Self;
+
+    /// The difference, modulo the number of keys.
+    fn wrapping_sub(self, other: Self) -> Self;
 }
 
 /// What makes unsigned integers, which are compared as such, of a type's bits.
@@ -29,11 +32,13 @@ pub struct Twist<K> {
     pub negative: K,
     /// The bits that change in any key.
     pub always: K,
+    /// What is subtracted then, modulo the number of keys: how many NaN have the sign bit, so that they come after all others.
+    pub nans: K,
 }
 
 /// The twist of the opposite order.
 pub fn reversed<K: Bits>(twist: Twist<K>) -> Twist<K> {
-    Twist { always: twist.always.not(), ..twist }
+    Twist { always: twist.always.not(), nans: K::ZERO.wrapping_sub(twist.nans), ..twist }
 }
 
 macro_rules! bits {
@@ -41,11 +46,12 @@ macro_rules! bits {
         impl Bits for $t {
             #[inline(always)]
             fn twist(self, twist: Twist<Self>) -> Self {
-                self ^ ((self as $signed >> (<$t>::BITS - 1)) as $t & twist.negative) ^ twist.always
+                let key = self ^ ((self as $signed >> (<$t>::BITS - 1)) as $t & twist.negative) ^ twist.always;
+                <$t>::wrapping_sub(key, twist.nans)
             }
             #[inline(always)]
             fn untwist(self, twist: Twist<Self>) -> Self {
-                let key = self ^ twist.always;
+                let key = <$t>::wrapping_add(self, twist.nans) ^ twist.always;
                 // The highest bit of a key is none of those that it decides on.
                 key ^ ((key as $signed >> (<$t>::BITS - 1)) as $t & twist.negative)
             }
@@ -58,6 +64,10 @@ macro_rules! bits {
             #[inline(always)]
             fn not(self) -> Self {
                 !self
+            }
+            #[inline(always)]
+            fn wrapping_sub(self, other: Self) -> Self {
+                <$t>::wrapping_sub(self, other)
             }
         }
     )* };

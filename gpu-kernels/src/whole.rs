@@ -8,7 +8,8 @@ use gpu_std::prelude::*;
 use gpu_std::thread;
 
 use crate::axis_reduce::{is_last, shared_result};
-use crate::norm::Moments;
+use crate::moments::{self, Scaled};
+use crate::range::{down, is_finite, least_sum, up};
 use crate::reduce::Summable;
 use crate::teams::{Cut, Team, each, lanes, lanewise, load_or_any, stream, with_lanes};
 
@@ -22,7 +23,8 @@ struct Launch {
     has_vectors: bool,
 }
 
-/// Reduces `K` arrays of `len` elements; `Some` in one thread of the launch, which has the result.
+/// Reduces `K` arrays of `len` elements; `Some` in one thread of the launch, which has the result. `fold` takes in the elements
+/// at one place, `fold_vectors` those at `N`.
 ///
 /// # Safety
 ///
@@ -33,7 +35,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     len: usize,
     launch: Launch,
     none: P,
-    fold: impl Fn(P, [T; K]) -> P,
+    (fold_vectors, fold): (impl Fn(P, [[T; N]; K]) -> P, impl Fn(P, [T; K]) -> P),
     combine: impl Fn(P, P) -> P,
 ) -> Option<P> {
     let Launch { workspace, parts, has_vectors } = launch;
@@ -48,7 +50,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
         &mut partial,
         // SAFETY: `stream` passes places of whole vectors that are there, and of single elements within the arrays.
         |place, is_there| lanewise(|k| unsafe { load_or_any(arrays[k].wrapping_add(place), is_there) }),
-        |partial, _, vectors| each::<N>(|lane| *partial = fold(*partial, lanewise(|k| vectors[k][lane]))),
+        |partial, _, vectors| *partial = fold_vectors(*partial, vectors),
         // SAFETY: as above.
         |place| lanewise(|k| unsafe { arrays[k].add(place).read() }),
         |partial, _, values| *partial = fold(*partial, values),
@@ -76,12 +78,24 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
     (team.rank == 0).then_some(total)
 }
 
+/// What [`whole`] takes, of a function of the elements at one place.
+#[inline(always)]
+fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
+    fold: impl Fn(P, [T; K]) -> P + Copy,
+) -> (impl Fn(P, [[T; N]; K]) -> P, impl Fn(P, [T; K]) -> P) {
+    let fold_vectors = move |mut partial: P, vectors: [[T; N]; K]| {
+        each::<N>(|lane| partial = fold(partial, lanewise(|k| vectors[k][lane])));
+        partial
+    };
+    (fold_vectors, fold)
+}
+
 /// Writes the sum of `x[i]` times `y[i]` to `out`.
 ///
 /// # Safety
 ///
 /// The launch is one-dimensional, of `parts` blocks of 32, 64, 128 or 256 threads, without clusters. With more than one of them
-/// `workspace` is as the module [`axis_reduce`](crate::axis_reduce) says, for as many partial results of 32 bytes. With
+/// `workspace` is as the module [`axis_reduce`](crate::axis_reduce) says, for as many partial results of 48 bytes. With
 /// `has_vectors` of 1 the addresses of the arrays are the same modulo 16 bytes. `out` is valid for one value, and nothing else
 /// uses it and the workspace until the launch ends.
 #[kernel(
@@ -103,7 +117,7 @@ pub unsafe fn dot<T: Summable>(
     let fold = |sum: T::Wide, [x, y]: [T; 2]| add(sum, x.widen().wrapping_mul(y.widen()));
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
-        if let Some(total) = whole::<T, _, 2, N>(arrays, len, launch, T::Wide::ZERO, fold, add) {
+        if let Some(total) = whole::<T, _, 2, N>(arrays, len, launch, T::Wide::ZERO, one_by_one(fold), add) {
             out.write(total);
         }
     })
@@ -138,13 +152,15 @@ pub unsafe fn count_if<T: Scalar>(
     let fold = |count: u64, [x]: [T; 1]| count + counts(x) as u64;
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
-        if let Some(total) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, 0, fold, |a, b| a + b) {
+        if let Some(total) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, 0, one_by_one(fold), |a, b| a + b) {
             out.write(total);
         }
     })
 }
 
-/// Writes the sum of magnitudes of `x` to `out`, or with `is_root` of 1 the root of the sum of squares.
+/// Writes the sum of magnitudes of `x` to `out`, or with `is_root` of 1 the root of the sum of squares, which is in range where the
+/// root is: squares are summed up three times, of numbers as they are, and of numbers times two powers of two (as Blue, "A
+/// Portable Fortran Program to Find the Euclidean Norm of a Vector", 1978, but without branches).
 ///
 /// # Safety
 ///
@@ -158,21 +174,37 @@ pub unsafe fn vector_norm<T: Float>(
     parts: u32,
 ) {
     let launch = Launch { workspace, parts, has_vectors: true };
-    let fold = |sum: T::Accumulator, [x]: [T; 1]| {
+    let (up, down) = (up::<T::Accumulator>(), down::<T::Accumulator>());
+    let fold = |[small, sum, great]: [T::Accumulator; 3], [x]: [T; 1]| {
         let x = x.to_acc();
-        if is_root != 0 { x.mul_add(x, sum) } else { sum + x.abs() }
+        if is_root != 0 {
+            let square = |x: T::Accumulator, sum| x.mul_add(x, sum);
+            [square(x * up, small), square(x, sum), square(x * down, great)]
+        } else {
+            [small, sum + x.abs(), great]
+        }
     };
+    let add = |a: [T::Accumulator; 3], b: [T::Accumulator; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
-        let none = T::Accumulator::ZERO;
-        if let Some(sum) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, fold, |a, b| a + b) {
-            out.write(if is_root != 0 { sum.sqrt() } else { sum });
+        let none = [T::Accumulator::ZERO; 3];
+        let total = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, one_by_one(fold), add);
+        if let Some([small, sum, great]) = total {
+            out.write(if is_root == 0 {
+                sum
+            } else if sum < least_sum() {
+                small.sqrt() / up
+            } else if is_finite(sum) {
+                sum.sqrt()
+            } else {
+                great.sqrt() / down
+            });
         }
     })
 }
 
 /// Writes the variance of `x` to `out`: the sum of squared differences from the mean, divided by the number of elements less
-/// `correction`; NaN if that is not positive. By Welford's method, the parts joined as by Chan, Golub and LeVeque.
+/// `correction`; NaN if that is not positive. See the module `moments`.
 ///
 /// # Safety
 ///
@@ -186,15 +218,18 @@ pub unsafe fn variance<T: Float>(
     parts: u32,
 ) {
     let launch = Launch { workspace, parts, has_vectors: true };
-    let fold = |moments: [T::Accumulator; 3], [x]: [T; 1]| Moments::add(moments, x.to_acc());
+    let fold = |moments: Scaled<T::Accumulator>, [x]: [T; 1]| moments::with_values(moments, [x.to_acc()]);
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(16), N => unsafe {
-        let none = Moments::none();
-        let join = Moments::join;
-        if let Some([_, _, squares]) = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, fold, join) {
+        let fold_vectors = |moments: Scaled<T::Accumulator>, [vector]: [[T; N]; 1]| {
+            moments::with_values::<_, N>(moments, lanewise(|lane| vector[lane].to_acc()))
+        };
+        let (none, folds) = (moments::nothing(), (fold_vectors, fold));
+        let total = whole::<T, _, 1, N>([x.as_ptr()], x.len(), launch, none, folds, moments::join_scaled);
+        if let Some(moments) = total {
             let freedom = x.len() as f64 - correction as f64;
             let freedom = if freedom > 0.0 { freedom } else { f64::NAN };
-            out.write((squares.cast::<f64>() / freedom).cast());
+            out.write(moments::variance(moments, freedom));
         }
     })
 }

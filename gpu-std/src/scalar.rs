@@ -89,12 +89,75 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
+    /// `self` · y + z, rounded once: of f16 and bf16 too, for which one in the accumulator's type would be rounded again.
+    ///
+    /// ```
+    /// use gpu_std::f16;
+    /// use gpu_std::scalar::Float;
+    /// // The product is 2⁻¹¹ − 2⁻³¹, and half a unit of z is 2⁻¹¹.
+    /// let [x, y, z] = [0x3bfe, 0x1001, 0x3c01].map(f16::from_bits);
+    /// assert_eq!(x.fused_mul_add(y, z), z);
+    /// // As f32 the sum is in the middle of two numbers, of which the nearest even one is another.
+    /// assert_ne!(f16::from_f32(x.to_f32().mul_add(y.to_f32(), z.to_f32())), z);
+    /// ```
+    fn fused_mul_add(self, y: Self, z: Self) -> Self;
 }
 
-impl Float for f32 {}
-impl Float for f64 {}
-impl Float for f16 {}
-impl Float for bf16 {}
+macro_rules! wide_floats {
+    ($($t:ty)*) => { $(
+        impl Float for $t {
+            #[inline(always)]
+            fn fused_mul_add(self, y: Self, z: Self) -> Self {
+                Math::mul_add(self, y, z)
+            }
+        }
+    )* };
+}
+wide_floats! { f32 f64 }
+
+/// x · y + z of 16-bit floats, to be rounded to such a one: the product is exact, and a sum that is not is odd in its last bit.
+#[inline(always)]
+fn odd_mul_add(x: f64, y: f64, z: f64) -> f64 {
+    let product = x * y;
+    let sum = product + z;
+    // What the rounding lost (Knuth's two-sum).
+    let of_z = sum - product;
+    let lost = (product - (sum - of_z)) + (z - of_z);
+    if lost == 0.0 || lost.is_nan() || sum.to_bits() & 1 == 1 {
+        return sum;
+    }
+    let is_away = (lost > 0.0) == (sum > 0.0);
+    f64::from_bits(if is_away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
+}
+
+macro_rules! fused_narrow_floats {
+    ($($t:ident: $least_arch:literal, $instruction:literal;)*) => { $(
+        impl Float for $t {
+            #[inline(always)]
+            fn fused_mul_add(self, y: Self, z: Self) -> Self {
+                #[cfg(target_arch = "nvptx64")]
+                if crate::arch() >= $least_arch {
+                    let out: u16;
+                    // SAFETY: arithmetic on registers.
+                    unsafe {
+                        core::arch::asm!(
+                            concat!($instruction, " {0}, {1}, {2}, {3};"),
+                            out(reg16) out, in(reg16) self.to_bits(), in(reg16) y.to_bits(), in(reg16) z.to_bits(),
+                            options(pure, nomem, nostack)
+                        );
+                    }
+                    return $t::from_bits(out);
+                }
+                let [x, y, z] = [self, y, z].map(|value| value.to_f32() as f64);
+                <$t as From64>::from_f64(odd_mul_add(x, y, z))
+            }
+        }
+    )* };
+}
+fused_narrow_floats! {
+    f16: 53, "fma.rn.f16";
+    bf16: 80, "fma.rn.bf16";
+}
 
 /// The IEEE 754 minimum and maximum as stable Rust can say them.
 macro_rules! extremes {

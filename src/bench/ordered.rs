@@ -87,10 +87,10 @@ pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prep
         (false, false) => [0.0, 256.0],
     };
     let [lower, upper] = [lower, upper].map(<T as Element>::from_f64);
-    let scale = T::scale(BINS as u32, lower, upper);
+    let bins = T::bins(BINS as u32, lower, upper, false).expect("a finite range");
     let data: Vec<T> = generate(Values::Spread, setup.seed, setup.n);
     let mut expected = vec![0_u64; BINS];
-    for bin in data.iter().filter_map(|value| value.bin(BINS as u32, lower, upper, scale)) {
+    for bin in data.iter().filter_map(|value| value.bin(&bins)) {
         expected[bin as usize] += 1;
     }
     let parts = Parts {

@@ -185,7 +185,7 @@ fn select_as<T: Element, S: Scalar>(
     }
 }
 
-/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. `high` where `low` is above it.
+/// `out[i] = min(max(x[i], low), high)`; NaN stays NaN. `high` where `low` is above it. A bound that is NaN bounds nothing.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
@@ -226,7 +226,8 @@ pub(crate) fn clamp_with<T: Numeric>(
     unsafe { launch.launch::<(Value<T>, Value<T>, Slice<T>, SliceMut<T>), _>((low, high, x, out)) }
 }
 
-/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once.
+/// `out[i] = x[i] + weight * (y[i] - x[i])`; f16 and bf16 are computed in f32 and rounded once. With a weight of 0 it is `x[i]`, with
+/// one of 1 `y[i]`, whatever the other is. In range where the result is, also if the difference is not.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.

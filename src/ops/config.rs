@@ -181,7 +181,7 @@ fn all_instances() -> Vec<&'static KernelSpec> {
         fill: fill;
         arithmetic: unary binary compare select clamp lerp;
         elementwise: axpy add mul fma relu gelu sigmoid exp;
-        reduce: reduce_sum reduce_prod reduce_min reduce_max;
+        reduce: reduce_sum reduce_prod reduce_mean reduce_min reduce_max;
         arg_reduce: reduce_argmin reduce_argmax;
         random: uniform normal exponential integers bernoulli dropout permutation;
     }

@@ -2,7 +2,7 @@
 //!
 //! `counts` has the bins of each channel one after the other, and is overwritten.
 
-use gpu_kernels::histogram::Binned;
+use gpu_kernels::histogram::{Binned, Bins};
 use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
 use gpu_std::scalar::Scalar;
@@ -83,11 +83,41 @@ fn plan<'s, T: Scalar + DeviceCopy>(
     Ok(plan)
 }
 
-/// Counts the elements in bins of equal width: bin i of n has those from `lower + i * width` on, below the next, for width
-/// = `(upper - lower) / n` and n the length of `counts`. Elements below `lower`, from `upper` on, and NaN are in none.
+/// A range of numbers, `lower..upper` or `lower..=upper`, for [`histogram_even()`].
+pub trait BinRange<T>: sealed::Sealed {
+    /// The two ends, and whether the last bin has the upper one.
+    #[doc(hidden)]
+    fn ends(self) -> (T, T, bool);
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T> Sealed for std::ops::Range<T> {}
+    impl<T> Sealed for std::ops::RangeInclusive<T> {}
+}
+
+impl<T> BinRange<T> for std::ops::Range<T> {
+    fn ends(self) -> (T, T, bool) {
+        (self.start, self.end, false)
+    }
+}
+
+impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
+    fn ends(self) -> (T, T, bool) {
+        let (lower, upper) = self.into_inner();
+        (lower, upper, true)
+    }
+}
+
+/// Counts the elements in bins of equal width: of the n bins that `counts` has elements for, bin i has the elements from
+/// `lower + i * width` on, below the next bin's first one. Elements outside of the range, and NaN, are in no bin.
 ///
-/// For integers that is exact. A float's bin is `(x - lower) * (n / (upper - lower))`, computed in its accumulator's type and
-/// truncated.
+/// `lower..upper` has the width `(upper - lower) / n`. `lower..=upper` takes in `upper`: of integers there is one more, so that
+/// `0..=255` has all values of `u8`; of floats the width is the same, and `upper` is in the last bin.
+///
+/// The counts are exact for any finite range: an element's bin is the one in which it lies before any rounding. An element of
+/// type float that is as near to an edge as rounding errors reach costs more time than others, unless the width is a whole
+/// number, or one divided by a power of two.
 ///
 /// # Errors
 /// [`OpError::Unsupported`] for a range that is empty or not finite, for no bins, and for more than 2²⁰ bins of integers;
@@ -100,13 +130,15 @@ fn plan<'s, T: Scalar + DeviceCopy>(
 /// let mut counts = DeviceBuffer::zeros(&stream, 4)?;
 /// ops::histogram_even(&stream, &x, 0.0..1.0, &mut counts)?;
 /// assert_eq!(counts.to_host()?, [1, 1, 2, 0]);
+/// ops::histogram_even(&stream, &x, 0.0..=1.0, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [1, 1, 2, 1]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
 pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
-    range: std::ops::Range<T>,
+    range: impl BinRange<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
@@ -125,8 +157,8 @@ pub fn histogram_even<'x, 'c, T: Element<Scalar = T> + Binned>(
 /// // Two pixels of red, green and blue, in two bins each.
 /// let x = DeviceBuffer::from_host(&stream, &[255u8, 10, 0, 200, 130, 1])?;
 /// let mut counts = DeviceBuffer::zeros(&stream, 6)?;
-/// ops::histogram_even_with(&stream, None, 3, &x, 0..254, &mut counts)?;
-/// assert_eq!(counts.to_host()?, [0, 1, 1, 1, 2, 0]);
+/// ops::histogram_even_with(&stream, None, 3, &x, 0..=255, &mut counts)?;
+/// assert_eq!(counts.to_host()?, [0, 2, 1, 1, 2, 0]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 #[track_caller]
@@ -135,30 +167,41 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     config: impl Into<Option<Config>>,
     channels: usize,
     x: impl Into<DeviceSlice<'x, T>>,
-    range: std::ops::Range<T>,
+    range: impl BinRange<T>,
     counts: impl Into<DeviceSliceMut<'c, u64>>,
 ) -> Result<()> {
     let _site = site();
-    type Params<T> =
-        (Value<u32>, Value<u32>, Value<T>, Value<T>, Value<f64>, Slice<T>, Shared<u32>, AtomicSlice<u64>);
+    type Params<T> = (
+        Value<u32>,
+        Value<u32>,
+        Value<T>,
+        Value<T>,
+        Value<T>,
+        Value<[f64; 2]>,
+        Value<f64>,
+        Slice<T>,
+        Shared<u32>,
+        AtomicSlice<u64>,
+    );
     const NAME: &str = "histogram_even";
-    let (x, mut counts, std::ops::Range { start: lower, end: upper }) = (x.into(), counts.into(), range);
-    let [channels, bins] = shape(NAME, x.len(), channels, counts.len())?;
+    let (x, mut counts, (lower, upper, is_inclusive)) = (x.into(), counts.into(), range.ends());
+    let [channels, count] = shape(NAME, x.len(), channels, counts.len())?;
     let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
-    if !is_float && bins as usize > MOST_BINS {
-        return unsupported(NAME, format!("{bins} bins are too many; there can be up to 2^20 of integers"));
+    if !is_float && count as usize > MOST_BINS {
+        return unsupported(NAME, format!("{count} bins are too many; there can be up to 2^20 of integers"));
     }
-    let scale = if lower < upper { T::scale(bins, lower, upper) } else { 0.0 };
-    if !(scale > 0.0 && scale.is_finite()) {
+    let Some(bins) = T::bins(count, lower, upper, is_inclusive) else {
         return unsupported(
             NAME,
             format!("no bins lie from {lower:?} to {upper:?}; pass a finite range that is not empty"),
         );
-    }
+    };
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
     let local = SharedLen(local_len(counts.len()));
+    let Bins { lower, last, upper, factors, slack, .. } = bins;
+    let arguments = (channels, count, lower, last, upper, factors, slack, x, local, counts);
     // SAFETY: these are the parameters of the kernel.
-    unsafe { plan.launch::<Params<T>, _>((channels, bins, lower, upper, scale, x, local, counts)) }
+    unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
 
 /// Counts the elements between each two neighbours of `edges`: bin i has those from `edges[i]` on, below `edges[i + 1]`.

@@ -124,7 +124,7 @@ pub use elementwise::{
     axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, relu, relu_with, sigmoid, sigmoid_with,
 };
 #[cfg(feature = "histogram")]
-pub use histogram::{histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
+pub use histogram::{BinRange, histogram_edges, histogram_edges_with, histogram_even, histogram_even_with};
 pub use indices::{Index, Indices, gather, gather_rows, scatter, scatter_rows};
 pub use layout::{
     concat_columns, concat_rows, copy_2d, split_columns, split_rows, transpose, transpose_batched,

@@ -1,7 +1,7 @@
 //! The types that operations take, and what their reductions give.
 
 use gpu_kernels::arithmetic::Arithmetic;
-use gpu_kernels::reduce::Summable;
+use gpu_kernels::reduce::{MeanSums, Summable, mean_of};
 use gpu_std::Checked;
 use gpu_std::scalar::{Float, Scalar};
 use half::{bf16, f16};
@@ -55,8 +55,8 @@ pub trait Bits: Element {
 
 /// A floating-point [`Number`]: f32, f64, f16, bf16.
 pub trait Real: Number<Sum = Self> + Float {
-    /// `sum / count`, rounded once.
-    fn mean_from_device(sum: Self::DeviceSum, count: usize) -> Self;
+    /// The mean of so many elements of these sums, rounded once.
+    fn mean_from_device(sums: MeanSums<Self::DeviceSum>, count: usize) -> Self;
 }
 
 macro_rules! elements {
@@ -137,8 +137,8 @@ number! {
 macro_rules! real {
     ($($t:ty),*) => { $(
         impl Real for $t {
-            fn mean_from_device(sum: Self::DeviceSum, count: usize) -> Self {
-                Scalar::cast(f64::from(sum) / count as f64)
+            fn mean_from_device(sums: MeanSums<Self::DeviceSum>, count: usize) -> Self {
+                mean_of(sums, count)
             }
         }
     )* };

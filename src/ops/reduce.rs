@@ -109,6 +109,9 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// The sum: of floats in the type itself (accumulated in f32 for f16 and bf16), of integers in 64 bits, where it
 /// wraps. The sum of no elements is 0.
 ///
+/// A sum of floats whose running sums leave the range is infinite or NaN, even if the total is in range: `[3e38, 3e38, -3e38]`. A
+/// [`mean()`] is in range.
+///
 /// # Errors
 /// Errors of the runtime.
 ///
@@ -135,7 +138,8 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
     to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
 }
 
-/// The mean, rounded once from the sum as it was accumulated. The mean of no elements is NaN.
+/// The mean, rounded once from the sum as it was accumulated; in range where the elements are, also if their sum is not. The mean
+/// of no elements is NaN.
 ///
 /// # Errors
 /// Errors of the runtime.
@@ -151,7 +155,7 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let _site = site();
     let x = x.into();
-    Ok(T::mean_from_device(to_host(stream, "reduce_sum", x, T::DeviceSum::ZERO)?, x.len()))
+    Ok(T::mean_from_device(to_host(stream, "reduce_mean", x, [T::DeviceSum::ZERO; 2])?, x.len()))
 }
 
 /// The least element; NaN if there is one.

@@ -24,7 +24,8 @@ use warpsmith_runtime::Result;
 
 /// The order of a sort.
 ///
-/// It is total: of floats −NaN, −∞, …, −0, +0, …, +∞, NaN, as Rust's `total_cmp` has it.
+/// It is total: of floats −∞, …, −0, +0, …, +∞, NaN. A NaN is greater than all numbers, whatever its sign and its other bits,
+/// which it keeps: with the sign bit it comes after those without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// From the least on.
@@ -122,18 +123,18 @@ macro_rules! key_bits {
         impl KeyBits for $k {
             fn histogram(
                 of: &Launcher<'_>,
-                Twist { negative, always }: Twist<Self>,
+                Twist { negative, always, nans }: Twist<Self>,
                 keys: DeviceSlice<'_, Self>,
                 counts: &mut DeviceBuffer<u32>,
             ) -> Result<()> {
                 let launch = Launcher::over(keys.len().div_ceil(8 * THREADS), THREADS);
                 let kernel = of.module.kernel::<radix_histogram<$k>>()?;
-                kernel.launch(of.stream, launch, (negative, always, keys, counts))
+                kernel.launch(of.stream, launch, (negative, always, nans, keys, counts))
             }
 
             unsafe fn pass<V: Payload>(
                 of: &Launcher<'_>,
-                (Twist { negative, always }, shift): (Twist<Self>, u32),
+                (Twist { negative, always, nans }, shift): (Twist<Self>, u32),
                 (keys, values, keys_out, values_out): Pass<'_, Self, V>,
                 starts: DeviceSlice<'_, u32>,
                 (workspace, words): (DevicePtr, usize),
@@ -141,7 +142,7 @@ macro_rules! key_bits {
                 let (Some(values), Some(values_out)) = (values, values_out) else {
                     let launch = Launcher::over(keys.len().div_ceil(tile_len(size_of::<$k>(), 0)), THREADS);
                     let kernel = of.module.kernel::<radix_pass<$k>>()?;
-                    let arguments = (negative, always, shift, keys, starts, workspace, words, keys_out);
+                    let arguments = (negative, always, nans, shift, keys, starts, workspace, words, keys_out);
                     // SAFETY: passed on from the caller.
                     return unsafe { kernel.launch_unsafe(of.stream, launch, arguments) };
                 };
@@ -151,8 +152,9 @@ macro_rules! key_bits {
                     ($v:ty) => {{
                         let kernel = of.module.kernel::<radix_pass_pairs<$k, $v>>()?;
                         let (values, values_out) = (values.cast::<$v>()?, values_out.cast::<$v>()?);
-                        let arguments =
-                            (negative, always, shift, keys, values, starts, workspace, words, keys_out, values_out);
+                        let arguments = (
+                            negative, always, nans, shift, keys, values, starts, workspace, words, keys_out, values_out,
+                        );
                         // SAFETY: passed on from the caller.
                         unsafe { kernel.launch_unsafe(of.stream, launch, arguments) }
                     }};
@@ -162,7 +164,7 @@ macro_rules! key_bits {
 
             fn segments(
                 of: &Launcher<'_>,
-                Twist { negative, always }: Twist<Self>,
+                Twist { negative, always, nans }: Twist<Self>,
                 keys: DeviceSlice<'_, Self>,
                 offsets: DeviceSlice<'_, u64>,
                 spare: &mut DeviceBuffer<Self>,
@@ -172,19 +174,19 @@ macro_rules! key_bits {
                 let kernel = of.module.kernel::<radix::sort_segments<$k>>()?;
                 // SAFETY: `sort_segments` of this module checked the lengths, and the offsets, which do not decrease: segments do
                 // not overlap.
-                unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, keys, offsets, spare, out)) }
+                unsafe { kernel.launch_unsafe(of.stream, launch, (negative, always, nans, keys, offsets, spare, out)) }
             }
 
             fn merge(
                 of: &Launcher<'_>,
-                Twist { negative, always }: Twist<Self>,
+                Twist { negative, always, nans }: Twist<Self>,
                 a: DeviceSlice<'_, Self>,
                 b: DeviceSlice<'_, Self>,
                 out: DeviceSliceMut<'_, Self>,
             ) -> Result<()> {
                 let launch = Launch::linear(out.len().div_ceil(MERGE_TILE) * MERGE_THREADS, MERGE_THREADS as u32);
                 let kernel = of.module.kernel::<kernels::merge_sorted<$k>>()?;
-                kernel.launch(of.stream, launch, (negative, always, a, b, out))
+                kernel.launch(of.stream, launch, (negative, always, nans, a, b, out))
             }
         }
     )* };
@@ -192,21 +194,21 @@ macro_rules! key_bits {
 key_bits!(u32, u64);
 
 macro_rules! keys {
-    ($($t:ty as $bits:ty: $negative:expr, $always:expr;)*) => { $(
+    ($($t:ty as $bits:ty: $negative:expr, $always:expr, $nans:expr;)*) => { $(
         impl sealed::Key for $t {
             type Bits = $bits;
-            const TWIST: Twist<$bits> = Twist { negative: $negative, always: $always };
+            const TWIST: Twist<$bits> = Twist { negative: $negative, always: $always, nans: $nans };
         }
         impl SortKey for $t {}
     )* };
 }
 keys! {
-    u32 as u32: 0, 0;
-    i32 as u32: 0, 1 << 31;
-    f32 as u32: !(1 << 31), 1 << 31;
-    u64 as u64: 0, 0;
-    i64 as u64: 0, 1 << 63;
-    f64 as u64: !(1 << 63), 1 << 63;
+    u32 as u32: 0, 0, 0;
+    i32 as u32: 0, 1 << 31, 0;
+    f32 as u32: !(1 << 31), 1 << 31, (1 << 23) - 1;
+    u64 as u64: 0, 0, 0;
+    i64 as u64: 0, 1 << 63, 0;
+    f64 as u64: !(1 << 63), 1 << 63, (1 << 52) - 1;
 }
 
 /// The twist of a type in an order.
@@ -495,8 +497,8 @@ fn search<T: Number>(
 }
 
 /// The number of elements of `sorted` that are less than each key: the first place at which the key could be inserted, of
-/// C++'s `lower_bound` and PyTorch's `searchsorted`. `sorted` rises; of NaN and in an array that does not rise, the places
-/// mean nothing.
+/// C++'s `lower_bound` and PyTorch's `searchsorted`. NaN is greater than every number, and equal to NaN, as [`sort()`] has it.
+/// `sorted` rises: in an array that does not, the places mean nothing.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`] when `out` is not as long as `keys`; whatever the runtime reports.

@@ -236,7 +236,8 @@ pub(super) fn normal_launch<T: Real>(
 /// For f32 and bf16 it takes rates beyond 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// [`OpError::Random`] for a rate that is not positive and finite; whatever the runtime reports.
+/// [`OpError::Random`] for a rate that is not positive and finite, and for one whose mean has no number in f32, of f64 in f64;
+/// whatever the runtime reports.
 #[track_caller]
 pub fn exponential<'o, T: Real>(
     stream: &Stream,
@@ -247,6 +248,9 @@ pub fn exponential<'o, T: Real>(
     let _site = site();
     if !(rate.is_finite() && rate > 0.0) {
         return problem("exponential", format!("the rate must be positive and finite, found {rate}"));
+    }
+    if !(1.0 / rate).cast::<T::Accumulator>().cast::<f64>().is_finite() {
+        return problem("exponential", format!("{} has no number for the mean, 1 / {rate}", T::NAME));
     }
     let draw = draw("exponential", "exponential", lanes::<T>(), stream, None);
     draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))

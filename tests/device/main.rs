@@ -4,6 +4,7 @@
 #[path = "../../runtime/tests/common/alone.rs"]
 mod alone;
 mod common;
+mod extremes;
 mod faults;
 mod launch;
 mod math;

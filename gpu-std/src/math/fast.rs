@@ -64,6 +64,8 @@ pub fn gelu(x: f32) -> f32 {
         0.214_862_69 * SCALE,
         -0.076_705_52 * SCALE,
     ];
+    // 0 from here on, and at −∞.
+    let x = if x < -100.0 { -100.0 } else { x };
     let u = recip(Math::mul_add(0.3, Math::abs(x), 1.0));
     let mut polynomial = P[5];
     polynomial = Math::mul_add(polynomial, u, P[4]);

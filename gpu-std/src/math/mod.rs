@@ -192,7 +192,8 @@ macro_rules! functions {
 
             #[inline(always)]
             fn gelu(self) -> Self {
-                0.5 * self * erfc(-self * FRAC_1_SQRT_2 as f32)
+                // Also 0 at −∞.
+                0.5 * (if self < -1e4 { -1e4 } else { self }) * erfc(-self * FRAC_1_SQRT_2 as f32)
             }
         }
 
@@ -219,7 +220,7 @@ macro_rules! functions {
 
             #[inline(always)]
             fn gelu(self) -> Self {
-                0.5 * self * erfc(-self * FRAC_1_SQRT_2)
+                0.5 * (if self < -1e4 { -1e4 } else { self }) * erfc(-self * FRAC_1_SQRT_2)
             }
         }
 

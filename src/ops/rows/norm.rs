@@ -18,7 +18,9 @@ use crate::ops::number::Real;
 /// The variance is that of the whole row: divided by its length. f16 and bf16 are computed in f32, and rounded once. Rows are
 /// held in registers by a block, or by a cluster of blocks on a device that has clusters, and read once: up to 262 144
 /// elements of f16 and bf16, 131 072 of f32, 32 768 of f64 and of rows that do not begin and end at multiples of 16 bytes.
-/// Longer ones are read twice.
+/// Longer ones are read twice, and rows whose squares leave the range of the type that they are computed in once more.
+///
+/// The results are in range for any finite row. Those of a row of equal elements are 0, times the weight plus the bias.
 ///
 /// # Errors
 /// [`OpError::Shape`](crate::OpError::Shape) for views of different sides, a weight or bias that has not an element for each
@@ -219,7 +221,7 @@ fn backward<T: Real>(
     let weight_place = weight.map_or(place, |array| (array.as_device_ptr(), 0));
     let views = [place, (dy.as_device_ptr(), dy.pitch()), (dx.as_device_ptr(), dx.pitch()), weight_place];
     let sides = (x.width(), x.height());
-    let mut statistics = DeviceBuffer::<[T::DeviceSum; 2]>::uninit(stream, x.height())?;
+    let mut statistics = DeviceBuffer::<[T::DeviceSum; 4]>::uninit(stream, x.height())?;
     let HeldShape { shape, items, in_vectors } =
         HeldShape::new::<T>(&views, sides, [BACKWARD_FEW as u32, BACKWARD_MANY as u32], stream.device());
     let kernel = RowKernel::new(stream, "norm_backward", T::NAME, items)?;
@@ -233,7 +235,7 @@ fn backward<T: Real>(
             Slice2<T>,
             Optional<Slice<T>>,
             SliceMut2<T>,
-            PointerMut<[T::DeviceSum; 2]>,
+            PointerMut<[T::DeviceSum; 4]>,
             Value<f64>,
             Value<u32>,
             Value<u32>,
@@ -256,7 +258,7 @@ fn backward<T: Real>(
             kernel.launch::<(
                 Slice2<T>,
                 Slice2<T>,
-                Pointer<[T::DeviceSum; 2]>,
+                Pointer<[T::DeviceSum; 4]>,
                 Optional<SliceMut<T>>,
                 Optional<SliceMut<T>>,
                 PointerMut<u64>,

@@ -33,8 +33,8 @@ fn launch<T: DeviceCopy, P, A: Arguments<P>>(
     let parts = parts::<T>(stream, len);
     let kernel = RowKernel::new(stream, kernel, dtype, 0)?;
     let shape = Shape::of_blocks(MAX_BLOCK, 1, parts);
-    // Partial results take up to 32 bytes, twice those of an axis.
-    let partials = if parts > 1 { 2 * parts } else { 0 };
+    // Partial results take up to 48 bytes, three times those of an axis.
+    let partials = if parts > 1 { 3 * parts } else { 0 };
     // SAFETY: the workspace goes to a kernel that treats it as those of `axis_reduce` do, on this stream. Callers pass the
     // kernel's parameters, with one element of output; the shape and the workspace are as it requires.
     unsafe {
@@ -59,7 +59,8 @@ fn single<O: DeviceCopy>(operation: &'static str, out: &DeviceSliceMut<'_, O>) -
 }
 
 /// The sum of `x[i]` times `y[i]`, in the types of [`sum()`](crate::ops::sum()): of f16 and bf16 accumulated in f32, of integers in
-/// 64 bits, where it wraps. Of no elements 0.
+/// 64 bits, where it wraps. Of no elements 0. Products and running sums of floats that leave the range make it infinite or NaN,
+/// as those of a sum.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
@@ -234,8 +235,7 @@ pub fn l1_norm_into<'x, 'o, T: Real>(
     vector_norm(stream, "l1_norm", false, x.into(), out.into())
 }
 
-/// The root of the sum of squares; of no elements 0. The sum of squares is computed as it is: its range is that of f32, of f64 for
-/// f64.
+/// The root of the sum of squares; of no elements 0. It is in range where the root is, also if the squares are not.
 ///
 /// # Errors
 /// Errors of the runtime.
@@ -280,7 +280,8 @@ fn vector_norm<T: Real>(
 /// The variance: the sum of squared differences from the mean, divided by the number of elements less `correction`, which is 1
 /// for an estimate from a sample and 0 for the elements themselves. NaN where there are no more elements than that.
 ///
-/// Computed by Welford's method, without the cancellation of a difference of two sums.
+/// Computed of differences from means, without the cancellation of a difference of two sums: 0 for equal elements, and in range
+/// where the variance is, also if squares and sums are not.
 ///
 /// # Errors
 /// Errors of the runtime.

@@ -170,17 +170,19 @@ fn function<T: common::Element + Real>(
 fn floats_of<T: common::Element + Real>() {
     function::<T>("neg", |s, x, o| ops::neg(s, x, o), (0.0, 0.0), |x| -x);
     function::<T>("abs", |s, x, o| ops::abs(s, x, o), (0.0, 0.0), f64::abs);
-    function::<T>("sqrt", |s, x, o| ops::sqrt(s, x, o), (1.0, 0.0), f64::sqrt);
+    function::<T>("sqrt", |s, x, o| ops::sqrt(s, x, o), (0.0, 0.0), f64::sqrt);
     function::<T>("rsqrt", |s, x, o| ops::rsqrt(s, x, o), (2.0, 0.0), |x| 1.0 / x.sqrt());
     function::<T>("reciprocal", |s, x, o| ops::reciprocal(s, x, o), (1.0, 0.0), |x| 1.0 / x);
     function::<T>("log", |s, x, o| ops::log(s, x, o), (2.0, 1e-7), f64::ln);
     function::<T>("sin", |s, x, o| ops::sin(s, x, o), (2.0, 1e-6), f64::sin);
     function::<T>("cos", |s, x, o| ops::cos(s, x, o), (2.0, 1e-6), f64::cos);
     function::<T>("tanh", |s, x, o| ops::tanh(s, x, o), (2.0, 0.0), f64::tanh);
-    function::<T>("silu", |s, x, o| ops::silu(s, x, o), (4.0, 1e-37), |x| x / (1.0 + (-x).exp()));
+    // Of -∞ both gates are 0.
+    let silu = |x: f64| if x == f64::NEG_INFINITY { -0.0 } else { x / (1.0 + (-x).exp()) };
+    function::<T>("silu", |s, x, o| ops::silu(s, x, o), (4.0, 1e-37), silu);
     let gelu = |x: f64| {
         let z = 2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-        x / (1.0 + (-z).exp())
+        if x == f64::NEG_INFINITY { -0.0 } else { x / (1.0 + (-z).exp()) }
     };
     // For x of -8, z is -49: each of the five roundings of z moves the result by up to 24.5 units of epsilon, here
     // and, for f64, in the reference.

@@ -23,5 +23,5 @@ mod special_numbers;
 mod tokens;
 mod train;
 mod tuned;
-mod views;
+pub mod views;
 mod whole;

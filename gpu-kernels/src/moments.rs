@@ -1,0 +1,127 @@
+//! Moments of sets of numbers, which are joined without a loss of digits: how many there are, their mean, what the rounding of the
+//! mean lost, and the sum of their squared differences from the mean.
+//!
+//! After Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. The mean of
+//! equal numbers is that number, and the differences from it are 0.
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+
+use crate::range::{down, up, usual};
+use crate::teams::{Lanes, each, lanewise};
+
+/// Count, mean, what is added to the mean, squares.
+pub(crate) type Moments<A> = [A; 4];
+
+/// The sum of two numbers, and what its rounding lost (Knuth's two-sum).
+#[inline(always)]
+pub(crate) fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
+    let sum = a + b;
+    let of_b = sum - a;
+    [sum, (a - (sum - of_b)) + (b - of_b)]
+}
+
+/// Of two disjoint sets.
+#[inline(always)]
+pub(crate) fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
+    if a[0] == A::ZERO || b[0] == A::ZERO {
+        return if a[0] == A::ZERO { b } else { a };
+    }
+    let count = a[0] + b[0];
+    let share = b[0] / count;
+    let difference = (b[1] - a[1]) + (b[2] - a[2]);
+    let [mean, rest] = two_sum(a[1], difference.mul_add(share, a[2]));
+    [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
+}
+
+/// Of the sets of some lanes, of which the first is not empty unless all are.
+#[inline(always)]
+pub(crate) fn join_lanes<A: Math>(lanes: Lanes, [count, mean, rest, squares]: Moments<A>) -> Moments<A> {
+    let add = |a: A, b: A| a + b;
+    let of_all = lanes.combine(count, add);
+    let base = lanes.first(mean);
+    // Of an empty set nothing is taken, whatever the difference.
+    let difference = if count == A::ZERO { A::ZERO } else { (mean - base) + rest };
+    let shift = lanes.combine(count * difference, add);
+    let shift = if of_all == A::ZERO { A::ZERO } else { shift / of_all };
+    let [mean, rest] = two_sum(base, shift);
+    let difference = difference - shift;
+    [of_all, mean, rest, lanes.combine((count * difference).mul_add(difference, squares), add)]
+}
+
+/// Moments of numbers times a power of two, and that power: squares stay in range, whatever the numbers are.
+pub(crate) type Scaled<A> = [A; 5];
+
+/// Those of no numbers.
+#[inline(always)]
+pub(crate) fn nothing<A: Math>() -> Scaled<A> {
+    let zero = A::ZERO;
+    [zero, zero, zero, zero, up()]
+}
+
+/// The same times another power, which is not greater.
+#[inline(always)]
+fn scaled<A: Math>([count, mean, rest, squares, scale]: Scaled<A>, to: A) -> Moments<A> {
+    if scale == to {
+        return [count, mean, rest, squares];
+    }
+    let factor = to / scale;
+    [count, mean * factor, rest * factor, squares * factor * factor]
+}
+
+/// The sum of `N` numbers, a power of two: exact where they are equal.
+#[inline(always)]
+fn pairwise<A: Math, const N: usize>(mut values: [A; N]) -> A {
+    let mut count = N / 2;
+    while count > 0 {
+        each::<N>(|i| {
+            if i < count {
+                values[i] = values[i] + values[i + count];
+            }
+        });
+        count /= 2;
+    }
+    values[0]
+}
+
+/// With `N` more numbers, a power of two.
+#[inline(always)]
+pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [A; N]) -> Scaled<A> {
+    let [small, great] = usual::<A>();
+    let mut most = A::ZERO;
+    each::<N>(|i| most = if values[i].abs() > most { values[i].abs() } else { most });
+    let needed = if most > great {
+        down()
+    } else if most < small {
+        up()
+    } else {
+        A::ONE
+    };
+    let scale = if needed < moments[4] { needed } else { moments[4] };
+    let values: [A; N] = lanewise(|i| values[i] * scale);
+    let count: A = (N as f64).cast();
+    let mean = pairwise(values) / count;
+    let differences: [A; N] = lanewise(|i| values[i] - mean);
+    let rest = pairwise(differences) / count;
+    let squares = pairwise(lanewise::<A, N>(|i| {
+        let difference = differences[i] - rest;
+        difference * difference
+    }));
+    let [count, mean, rest, squares] = join(scaled(moments, scale), [count, mean, rest, squares]);
+    [count, mean, rest, squares, scale]
+}
+
+/// Of two disjoint sets.
+#[inline(always)]
+pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
+    let scale = if a[4] < b[4] { a[4] } else { b[4] };
+    let [count, mean, rest, squares] = join(scaled(a, scale), scaled(b, scale));
+    [count, mean, rest, squares, scale]
+}
+
+/// The sum of squares divided by `divisor`, rounded to the accumulator's type once it is in its range.
+#[inline(always)]
+pub(crate) fn variance<A: Math>([_, _, _, squares, scale]: Scaled<A>, divisor: f64) -> A {
+    let scale = 1.0 / scale.cast::<f64>();
+    (squares.cast::<f64>() / divisor * scale * scale).cast()
+}
