@@ -1,12 +1,14 @@
 //! Which of some bins of equal width a number lies in, exactly.
 //!
-//! A float's place is estimated in its accumulator's type. Where an edge is nearer than the estimate may be off, the bin is
-//! found by comparing integers, which are exact whatever the range is.
+//! A float's place is estimated in its accumulator's type. Where an edge is nearer than the estimate may be off, the float is
+//! compared with the edges themselves. Those are found by comparing integers, which are exact whatever the range is.
 
 use core::cmp::Ordering;
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
+
+use crate::powers::{exponent, two_to};
 
 /// Even bins: bin i of `count` has the numbers from `lower` + i · width on, below the next, for a width of
 /// (`upper` - `lower`) / `count`. Made by [`Binned::bins`].
@@ -18,8 +20,6 @@ pub struct Bins<T> {
     pub lower: T,
     /// The greatest number of the last bin.
     pub last: T,
-    /// Where the last bin ends, of floats; of integers that is the one after `last`.
-    pub upper: T,
     /// A power of two, by which distances are multiplied so that they neither leave the range nor lose digits (1 for integers);
     /// and how many bins a distance of 1 then has.
     pub factors: [f64; 2],
@@ -30,22 +30,12 @@ pub struct Bins<T> {
 /// A number of which an even histogram is made.
 pub trait Binned: Scalar {
     /// The bin of a number; `None` outside, and of NaN. Whatever the bins are, it is below their number, if there are any.
-    fn bin(self, bins: &Bins<Self>) -> Option<u32>;
+    /// `edges` has the [edge()] of each bin of floats; integers do not need it.
+    fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32>;
 
     /// `count` bins from `lower` to `upper`, which is in the last one if the range `is_inclusive`. `None` for a range that is
     /// empty or not finite.
     fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>>;
-}
-
-/// 2 to a power from -1022 to 1023.
-const fn two_to(exponent: i32) -> f64 {
-    f64::from_bits(((1023 + exponent) as u64) << 52)
-}
-
-/// The power of two that is next below a positive number.
-fn exponent(x: f64) -> i32 {
-    let of_normal = |x: f64| (x.to_bits() >> 52) as i32 - 1023;
-    if x < two_to(-1000) { of_normal(x * two_to(600)) - 600 } else { of_normal(x) }
 }
 
 /// Power of two and scale of bins, for a power of at most this exponent.
@@ -139,45 +129,61 @@ fn sign_of_sum(terms: [Term; 3]) -> Ordering {
     Term::normal(a.is_negative, a.exponent, sum).sign_of_sum(c)
 }
 
-/// The bin of a number next to an edge, from `lower` to `upper`: exactly. It is between both.
-#[inline(never)]
-fn exact_bin(x: f64, lower: f64, upper: f64, [unit, scale]: [f64; 2], count: u32) -> u32 {
-    let (of_x, of_lower) = (x * unit, lower * unit);
-    let distance = of_x - of_lower;
-    let is_exact = |a: f64, b: f64, difference: f64| a - difference == b && difference + b == a;
-    let (width, place, whole) = (upper * unit - of_lower, distance * scale, f64::from(count));
-    // Without a rounding on the way, as where bins have the width of a whole number.
-    if distance == 0.0
-        || [x * unit / unit, lower * unit / unit] == [x, lower]
-            && is_exact(of_x, of_lower, distance)
-            && is_exact(upper * unit, of_lower, width)
-            && Math::mul_add(distance, scale, -place) == 0.0
-            && Math::mul_add(width, scale, -whole) == 0.0
-    {
-        return place as u32;
+/// The least f64 that is in bin `i` or after it, of `count` bins from `lower` to `upper`: the first one that is not below the exact
+/// edge.
+pub fn edge(lower: f64, upper: f64, i: u32, count: u32) -> f64 {
+    if i == 0 || i >= count {
+        return lower;
     }
-    // Below edge i: count · x < (count - i) · lower + i · upper.
-    let is_below = |i: u32| {
-        let terms =
-            [Term::new(x, count, false), Term::new(lower, count - i, true), Term::new(upper, i, true)];
-        sign_of_sum(terms) == Ordering::Less
+    // count · x < (count - i) · lower + i · upper.
+    let edge = [Term::new(lower, count - i, true), Term::new(upper, i, true)];
+    let is_below = |ordinal: i64| {
+        let x = Term::new(of_ordinal(ordinal), count, false);
+        sign_of_sum([x, edge[0], edge[1]]) == Ordering::Less
     };
-    let estimate = place as u32;
-    let mut bin = if estimate < count { estimate } else { count.saturating_sub(1) };
-    while bin > 0 && is_below(bin) {
-        bin -= 1;
+    let [first, last] = [lower, upper].map(ordinal);
+    let share = f64::from(i) / f64::from(count);
+    let estimate = ordinal(lower * (1.0 - share) + upper * share);
+    let estimate = if estimate < first {
+        first
+    } else if estimate > last {
+        last
+    } else {
+        estimate
+    };
+    // The first end is below, the last one is not. Steps away from the estimate double, until the edge is between two of them.
+    let is_up = is_below(estimate);
+    let (mut low, mut high) = if is_up { (estimate, last) } else { (first, estimate) };
+    let mut step = 1_u64;
+    loop {
+        let gap = high.wrapping_sub(low) as u64;
+        if gap <= 1 {
+            return of_ordinal(high);
+        }
+        let half = if step < gap / 2 { step } else { gap / 2 };
+        let middle = if is_up { low.wrapping_add(half as i64) } else { high.wrapping_sub(half as i64) };
+        let was_below = is_below(middle);
+        (low, high) = if was_below { (middle, high) } else { (low, middle) };
+        step = if was_below == is_up { step.saturating_mul(2) } else { u64::MAX };
     }
-    while bin + 1 < count && !is_below(bin + 1) {
-        bin += 1;
-    }
-    bin
+}
+
+/// The place of a number in the order of all: the next greater one has the next place, and that of zeros is 0.
+fn ordinal(x: f64) -> i64 {
+    let magnitude = (x.to_bits() << 1 >> 1) as i64;
+    if x.to_bits() >> 63 == 0 { magnitude } else { -magnitude }
+}
+
+/// The number at a place.
+fn of_ordinal(ordinal: i64) -> f64 {
+    f64::from_bits(ordinal.unsigned_abs() | if ordinal < 0 { 1 << 63 } else { 0 })
 }
 
 macro_rules! float_bins {
     ($($t:ty: $bits:ty, $acc:ty, $shift:expr, $most:expr, $rounding:expr;)*) => { $(
         impl Binned for $t {
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32> {
                 let (x, lower, last) = (self.to_acc(), bins.lower.to_acc(), bins.last.to_acc());
                 if !(x >= lower && x <= last) {
                     return None;
@@ -189,13 +195,18 @@ macro_rules! float_bins {
                 let place = Math::mul_add(distance, scale, -0.5);
                 let shifted = place + SHIFT;
                 let off = Math::abs(place - (shifted - SHIFT));
-                let bin = if off <= 0.5 - bins.slack as $acc {
-                    (shifted.to_bits() as u32).wrapping_sub(SHIFT.to_bits() as u32)
-                } else {
-                    let [x, lower, upper] = [self, bins.lower, bins.upper].map(Scalar::cast::<f64>);
-                    exact_bin(x, lower, upper, bins.factors, bins.count)
-                };
-                Some(if bin < bins.count { bin } else { bins.count - 1 })
+                let is_sure = off <= 0.5 - bins.slack as $acc;
+                let estimate =
+                    if is_sure { (shifted.to_bits() as u32).wrapping_sub(SHIFT.to_bits() as u32) } else { (distance * scale) as u32 };
+                let mut bin = if estimate < bins.count { estimate } else { bins.count - 1 };
+                if !is_sure {
+                    let x: f64 = self.cast();
+                    // Off by one at most, as long as there are 2²⁰ bins at most.
+                    let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
+                    let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge);
+                    bin = (bin + is_above as u32).saturating_sub(is_below as u32);
+                }
+                Some(bin)
             }
 
             fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>> {
@@ -204,19 +215,16 @@ macro_rules! float_bins {
                 }
                 // The number before it.
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
-                let bits = upper.to_bits();
-                let before = if upper > Self::ZERO {
-                    bits - 1
-                } else if upper == Self::ZERO {
-                    SIGN | 1
-                } else {
-                    bits + 1
+                let before = match upper.to_bits() {
+                    bits if upper > Self::ZERO => bits - 1,
+                    _ if upper == Self::ZERO => SIGN | 1,
+                    bits => bits + 1,
                 };
                 let last = if is_inclusive { upper } else { <$t>::from_bits(before) };
                 let factors = factors(count, [lower, upper].map(Scalar::cast::<f64>), $most);
                 // Three roundings of the place, and those of what is multiplied.
                 let slack = (f64::from(count) + 1.0) * $rounding;
-                Some(Bins { count, lower, last, upper, factors, slack })
+                Some(Bins { count, lower, last, factors, slack })
             }
         }
     )* };
@@ -233,7 +241,7 @@ macro_rules! integer_bins {
         impl Binned for $t {
             /// Exact: the estimate is off by one at most, as long as there are 2²⁰ bins at most.
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, _: &[f64]) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
                     return None;
                 }
@@ -256,7 +264,7 @@ macro_rules! integer_bins {
                 let last = if is_inclusive { upper } else { upper.checked_sub(1)? };
                 let range = last as i64 - lower as i64 + 1;
                 let factors = [1.0, f64::from(count) / range as f64];
-                (range > 0).then_some(Bins { count, lower, last, upper, factors, slack: 0.0 })
+                (range > 0).then_some(Bins { count, lower, last, factors, slack: 0.0 })
             }
         }
     )* };

@@ -11,7 +11,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 use crate::access::access;
-pub use crate::bins::{Binned, Bins};
+pub use crate::bins::{Binned, Bins, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
 /// The counters of a block: copies of all bins of all channels, or none, and then the counts themselves.
@@ -86,7 +86,17 @@ fn count<T: Scalar, const ITEMS: usize, const N: usize>(
     }
 }
 
-/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values. No block sees 2³² elements.
+/// Writes the [edges](edge()) of as many bins as there are.
+#[kernel]
+pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
+    let (place, count) = (thread::unique_index(), edges.len() as u32);
+    if let Some(out) = edges.get_mut(place) {
+        *out = edge(lower, upper, place.get() as u32, count);
+    }
+}
+
+/// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values, of which [`even_edges()`] has
+/// written the `edges` for floats. No block sees 2³² elements.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
@@ -99,16 +109,16 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     bins: u32,
     lower: T,
     last: T,
-    upper: T,
     factors: [f64; 2],
     slack: f64,
+    edges: &[f64],
     x: &[T],
     mut local: Shared<[Atomic<u32, scope::Block>]>,
     counts: &[Atomic<u64>],
 ) {
-    let bins = Bins { count: bins, lower, last, upper, factors, slack };
+    let bins = Bins { count: bins, lower, last, factors, slack };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, |item| item.bin(&bins));
+        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, |item| item.bin(&bins, edges));
     })
 }
 

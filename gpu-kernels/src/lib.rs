@@ -53,6 +53,8 @@ pub mod arithmetic;
 pub mod axis_reduce;
 #[cfg(feature = "histogram")]
 pub mod bins;
+#[cfg(feature = "rows")]
+mod careful;
 pub mod cast;
 #[cfg(feature = "scan")]
 pub mod compact;
@@ -74,6 +76,8 @@ pub mod move_rows;
 #[cfg(feature = "rows")]
 pub mod norm;
 pub mod operand;
+#[cfg(any(feature = "rows", feature = "histogram"))]
+mod powers;
 pub mod probe;
 #[cfg(any(feature = "scan", feature = "sort"))]
 mod queue;

@@ -8,14 +8,14 @@ use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 use crate::range::{down, up, usual};
-use crate::teams::{Lanes, each, lanewise};
+use crate::teams::{each, lanewise};
 
 /// Count, mean, what is added to the mean, squares.
-pub(crate) type Moments<A> = [A; 4];
+type Moments<A> = [A; 4];
 
 /// The sum of two numbers, and what its rounding lost (Knuth's two-sum).
 #[inline(always)]
-pub(crate) fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
+fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     let sum = a + b;
     let of_b = sum - a;
     [sum, (a - (sum - of_b)) + (b - of_b)]
@@ -23,7 +23,7 @@ pub(crate) fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
 
 /// Of two disjoint sets.
 #[inline(always)]
-pub(crate) fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
+fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     if a[0] == A::ZERO || b[0] == A::ZERO {
         return if a[0] == A::ZERO { b } else { a };
     }
@@ -32,21 +32,6 @@ pub(crate) fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     let difference = (b[1] - a[1]) + (b[2] - a[2]);
     let [mean, rest] = two_sum(a[1], difference.mul_add(share, a[2]));
     [count, mean, rest, (difference * difference).mul_add(a[0] * share, a[3] + b[3])]
-}
-
-/// Of the sets of some lanes, of which the first is not empty unless all are.
-#[inline(always)]
-pub(crate) fn join_lanes<A: Math>(lanes: Lanes, [count, mean, rest, squares]: Moments<A>) -> Moments<A> {
-    let add = |a: A, b: A| a + b;
-    let of_all = lanes.combine(count, add);
-    let base = lanes.first(mean);
-    // Of an empty set nothing is taken, whatever the difference.
-    let difference = if count == A::ZERO { A::ZERO } else { (mean - base) + rest };
-    let shift = lanes.combine(count * difference, add);
-    let shift = if of_all == A::ZERO { A::ZERO } else { shift / of_all };
-    let [mean, rest] = two_sum(base, shift);
-    let difference = difference - shift;
-    [of_all, mean, rest, lanes.combine((count * difference).mul_add(difference, squares), add)]
 }
 
 /// Moments of numbers times a power of two, and that power: squares stay in range, whatever the numbers are.

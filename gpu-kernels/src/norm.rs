@@ -1,29 +1,47 @@
 //! Layer norm and RMS norm of each row, and their backward passes.
 //!
-//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the [moments](crate::moments) of its elements; these are
-//! joined, so that the team meets once for a row. A row that its team cannot hold in registers is read twice.
-//!
-//! A row whose squares leave the accumulator's range is read again, and multiplied by a power of two.
+//! f16 and bf16 are computed in f32 and rounded once. Each warp finds the mean of its elements, and the squares of what is left
+//! when it is subtracted; these are joined (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
+//! sample variances", 1979), so that the team meets once for a row. A row that its team cannot hold in registers is read twice,
+//! and one whose moments the accumulator's type does not hold is computed again as [`careful`](crate::careful) says.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::vectorized::opaque;
 
 use crate::axis_reduce::columns_with;
-use crate::held::{BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, kept, widened, with_held};
-use crate::moments::{self, Moments, join_lanes, two_sum};
-use crate::range::{down, gradients_down, gradients_up, is_finite, least_mean, least_product, up, usual};
+use crate::careful::{self, Statistics, normalised};
+use crate::held::{
+    BACKWARD_FEW, FEW, Part, converted, fold, held_vectors, is_packed, kept, widened, with_held,
+};
+use crate::range::{is_finite, least_mean, least_product};
 use crate::teams::{Lanes, Team, each, lanes, lanewise, load, with_lanes};
 
-/// What normalises a row: its mean, what is added to it, the reciprocal of the root of variance and epsilon, and by what all of
-/// these have been multiplied.
-type Statistics<A> = [A; 4];
+/// How many elements, their mean, and the sum of their squared differences from it.
+struct Moments;
 
-/// An element, normalised.
-#[inline(always)]
-fn normalised<A: Math>(x: A, [mean, rest, inverse, scale]: Statistics<A>) -> A {
-    (x.mul_add(scale, -mean) - rest) * inverse
+impl Moments {
+    /// Of no elements.
+    #[inline(always)]
+    fn none<A: Math>() -> [A; 3] {
+        [A::ZERO; 3]
+    }
+
+    /// Of two disjoint sets (Chan, Golub and LeVeque, 1979), in a form in which they can change places.
+    #[inline(always)]
+    fn join<A: Math>([a_count, a_mean, a_squares]: [A; 3], [b_count, b_mean, b_squares]: [A; 3]) -> [A; 3] {
+        let count = a_count + b_count;
+        if count == A::ZERO {
+            return Self::none();
+        }
+        let difference = b_mean - a_mean;
+        let mean = (a_count * a_mean + b_count * b_mean) / count;
+        [count, mean, a_squares + b_squares + difference * difference * (a_count * b_count / count)]
+    }
 }
+
+/// The greatest mean, in deviations, next to which the rounding errors of the mean do not count.
+const MOST_MEAN: f64 = 64.0;
 
 /// Which norm.
 #[derive(Clone, Copy)]
@@ -40,75 +58,71 @@ impl Norm {
         u64::from(opaque(self.width)).cast()
     }
 
-    /// What normalises a row that was multiplied by `scale`, of its moments; or by what it has to be multiplied instead.
+    /// The mean, 0 for RMS norm, and the reciprocal of the root of variance and epsilon. `None` where they are not known as well as
+    /// the elements are.
     #[inline(always)]
-    fn statistics<A: Math>(
-        &self,
-        [_, mean, rest, squares]: Moments<A>,
-        scale: A,
-    ) -> Result<Statistics<A>, A> {
+    fn statistics<A: Math + Scalar<Accumulator = A>>(&self, [_, mean, squares]: [A; 3]) -> Option<[A; 2]> {
         let [low, high] = [self.epsilon.to_bits() as u32, (self.epsilon.to_bits() >> 32) as u32].map(opaque);
-        let (epsilon, factor) = (f64::from_bits(u64::from(high) << 32 | u64::from(low)), scale.cast::<f64>());
-        let mut sum = squares / self.count() + (epsilon * factor * factor).cast();
-        if scale == A::ONE && !is_finite(sum) {
-            return Err(down());
-        }
-        if sum < least_mean() {
-            // Of numbers that are not small, with differences that are, all are equal.
-            if scale == A::ONE && mean.abs() < usual::<A>()[0] {
-                return Err(up());
-            }
-            // Of equal numbers the results are 0, also without an epsilon.
-            sum = if squares == A::ZERO && sum == A::ZERO { A::ONE } else { sum };
-        }
-        Ok([mean, rest, A::ONE / sum.sqrt(), scale])
+        let epsilon: A = f64::from_bits(u64::from(high) << 32 | u64::from(low)).cast();
+        let variance = squares / self.count() + epsilon;
+        let inverse = A::ONE / variance.sqrt();
+        let is_known = is_finite(variance) & (variance >= least_mean());
+        (is_known & (mean.abs() * inverse <= MOST_MEAN.cast())).then_some([mean, inverse])
     }
 
-    /// The moments of the elements, times `scale`, that a warp's lanes of the team hold, of which `vector` gives those of the
-    /// part. The mean is 0 for RMS norm.
+    /// A row, as it is computed in f64.
     #[inline(always)]
-    fn moments<A: Math, const V: usize, const N: usize>(
+    fn row<T>(&self, x: *const T) -> careful::Row<T> {
+        careful::Row { x, width: self.width as usize, is_rms: self.is_rms, epsilon: self.epsilon }
+    }
+
+    /// The moments of the elements that a warp's lanes of the team hold, of which `vector` gives those of the part. The mean is 0
+    /// for RMS norm.
+    #[inline(always)]
+    fn moments<A: Math + Scalar<Accumulator = A>, const V: usize, const N: usize>(
         &self,
         vector: impl Fn(usize) -> [A; N],
-        scale: A,
         part: &Part<N>,
         lanes: Lanes,
-    ) -> Moments<A> {
+    ) -> [A; 3] {
         let add = |a: A, b: A| a + b;
-        let (mut mean, mut rest) = (A::ZERO, A::ZERO);
+        let mut mean = A::ZERO;
         let own = part.again().count::<V>();
         let count = lanes.combine(own, |a, b| a + b) * N as u32;
-        // Elements beyond the row are 0, and count for nothing.
-        let subtracted = |i: usize, of_row: A| if (i as u32) < own { of_row } else { A::ZERO };
         if !self.is_rms {
             let mut sums = [A::ZERO; N];
             each::<V>(|i| {
                 let values = vector(i);
-                each::<N>(|lane| sums[lane] = values[lane].mul_add(scale, sums[lane]));
+                each::<N>(|lane| sums[lane] = sums[lane] + values[lane]);
             });
             let sum = lanes.combine(fold(&[sums], add), add);
-            let about = sum / count.max(1).cast();
-            // What the mean is off by, which counts where the differences are not greater.
-            let mut sums = [A::ZERO; N];
-            each::<V>(|i| {
-                let (values, about) = (vector(i), subtracted(i, about));
-                each::<N>(|lane| sums[lane] = sums[lane] + values[lane].mul_add(scale, -about));
-            });
-            [mean, rest] = two_sum(about, lanes.combine(fold(&[sums], add), add) / count.max(1).cast());
+            mean = if count == 0 { A::ZERO } else { sum / count.cast() };
         }
         let mut squares = [A::ZERO; N];
         each::<V>(|i| {
-            let (values, mean, rest) = (vector(i), subtracted(i, mean), subtracted(i, rest));
+            // Elements beyond the row are 0, and count for nothing.
+            let (values, subtracted) = (vector(i), if (i as u32) < own { mean } else { A::ZERO });
             each::<N>(|lane| {
-                let difference = values[lane].mul_add(scale, -mean) - rest;
+                let difference = values[lane] - subtracted;
                 squares[lane] = difference.mul_add(difference, squares[lane]);
             });
         });
-        [count.cast(), mean, rest, lanes.combine(fold(&[squares], add), add)]
+        [count.cast(), mean, lanes.combine(fold(&[squares], add), add)]
     }
 }
 
-/// The norm of one row, `V` vectors of `N` elements a thread at once.
+/// Joins the moments of the sets of some lanes.
+#[inline(always)]
+fn join<A: Math + Scalar<Accumulator = A>>(lanes: Lanes, [count, mean, squares]: [A; 3]) -> [A; 3] {
+    let add = |a: A, b: A| a + b;
+    let of_all = lanes.combine(count, add);
+    let mean_of_all = lanes.combine(count * mean, add) / of_all;
+    let difference = mean - mean_of_all;
+    [of_all, mean_of_all, lanes.combine((count * difference).mul_add(difference, squares), add)]
+}
+
+/// The norm of one row, `V` vectors of `N` elements a thread at once. Whether it is done: not where the row's statistics are not
+/// known.
 ///
 /// # Safety
 ///
@@ -122,32 +136,28 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
     (start, streams): (Part<N>, bool),
     team: &mut Team,
     norm: &Norm,
-) {
+) -> bool {
     // SAFETY: by this function's contract.
     let load = |part: &Part<N>| unsafe { part.load::<T, V>(source(), T::ZERO) };
-    let is_read_again = streams & !start.is_last::<V>();
-    let (mut values, mut scale) = (load(&start), <T as Scalar>::Accumulator::ONE);
-    let statistics = loop {
-        let mut part = start.again();
-        let mut moments = [T::Accumulator::ZERO; 4];
-        loop {
-            let of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), scale, &part, team.lanes());
-            moments = if streams { moments::join(moments, of_chunk) } else { of_chunk };
-            if !streams | part.is_last::<V>() {
-                break;
-            }
-            part = part.next::<V>();
-            values = load(&part);
-        }
-        match norm.statistics(team.combine_warps(moments, join_lanes), scale) {
-            Ok(statistics) => break statistics,
-            Err(other) => scale = other,
-        }
-        if is_read_again {
-            values = load(&start);
-        }
-    };
     let mut part = start.again();
+    let mut moments = Moments::none();
+    let (mut values, mut of_chunk);
+    loop {
+        values = load(&part);
+        of_chunk = norm.moments::<_, V, N>(|i| converted(values[i]), &part, team.lanes());
+        if !streams | part.is_last::<V>() {
+            break;
+        }
+        moments = Moments::join(moments, of_chunk);
+        part = part.next::<V>();
+    }
+    let is_read_again = streams & !start.is_last::<V>();
+    if is_read_again {
+        of_chunk = Moments::join(moments, of_chunk);
+    }
+    let of_row = team.combine_warps(of_chunk, join);
+    let Some([mean, inverse]) = norm.statistics(of_row) else { return false };
+    part = start.again();
     loop {
         if is_read_again {
             values = load(&part);
@@ -160,14 +170,14 @@ unsafe fn forward<T: Float, const V: usize, const N: usize>(
                 let (weight, bias) = (part.parameter(weight, i, T::ONE), part.parameter(bias, i, T::ZERO));
                 let vector = converted(values[i]);
                 let results = lanewise(|lane| {
-                    let normalised = normalised(vector[lane], statistics);
+                    let normalised = (vector[lane] - mean) * inverse;
                     T::from_acc(normalised.mul_add(weight[lane].to_acc(), bias[lane].to_acc()))
                 });
                 part.store(target, i, results);
             }
         });
         if !is_read_again | part.is_last::<V>() {
-            break;
+            return true;
         }
         part = part.next::<V>();
     }
@@ -203,52 +213,33 @@ pub unsafe fn norm<T: Float, const ITEMS: usize>(
         let source = || x.as_ptr().wrapping_add(row.get() * x.pitch());
         let target = || out.wrapping_add(row.get() * out_pitch);
         // SAFETY: the row lies in both views; each row has one team; the rest is the caller's promise.
-        with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+        let is_done = with_held!((ITEMS, FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
             forward::<T, V, N>(source, target, [weight, bias], (part, streams), team, &norm)
         });
+        if !is_done {
+            // SAFETY: as above.
+            unsafe { careful::forward(&norm.row(source()), target(), [weight, bias], team) };
+        }
     });
 }
 
 /// Moments, the sum of weighted gradients, and that of these times what is left when the mean is subtracted.
-type Sums<A> = [A; 6];
-
-/// The sum of products of gradients with differences from another mean.
-#[inline(always)]
-fn shifted<A: Math>([_, mean, rest, _, gradients, products]: Sums<A>, to: Moments<A>) -> A {
-    ((mean - to[1]) + (rest - to[2])).mul_add(gradients, products)
-}
-
-/// Joins those of two sets.
-#[inline(always)]
-fn join_two<A: Math>(a: Sums<A>, b: Sums<A>) -> Sums<A> {
-    let of_all = moments::join([a[0], a[1], a[2], a[3]], [b[0], b[1], b[2], b[3]]);
-    let [count, mean, rest, squares] = of_all;
-    [count, mean, rest, squares, a[4] + b[4], shifted(a, of_all) + shifted(b, of_all)]
-}
+type Sums<A> = [A; 5];
 
 /// Joins those of the sets of some lanes.
 #[inline(always)]
-fn join_sums<A: Math>(lanes: Lanes, sums: Sums<A>) -> Sums<A> {
+fn join_sums<A: Math + Scalar<Accumulator = A>>(
+    lanes: Lanes,
+    [count, mean, squares, gradients, products]: Sums<A>,
+) -> Sums<A> {
     let add = |a: A, b: A| a + b;
-    let of_all = join_lanes(lanes, [sums[0], sums[1], sums[2], sums[3]]);
-    let [count, mean, rest, squares] = of_all;
-    let products = lanes.combine(shifted(sums, of_all), add);
-    [count, mean, rest, squares, lanes.combine(sums[4], add), products]
+    let [count, of_all, squares] = join(lanes, [count, mean, squares]);
+    let products = (mean - of_all).mul_add(gradients, products);
+    [count, of_all, squares, lanes.combine(gradients, add), lanes.combine(products, add)]
 }
 
-/// By what the gradients of a row have to be multiplied instead of 1, of its sums of gradients and of products.
-#[inline(always)]
-fn gradient_scale<A: Math>([gradients, products]: [A; 2]) -> A {
-    if !is_finite(gradients) | !is_finite(products) {
-        gradients_down()
-    } else if gradients.abs().max_propagate(products.abs()) < least_product() {
-        gradients_up()
-    } else {
-        A::ONE
-    }
-}
-
-/// The gradient of the input for one row; its mean and inverse go to `statistics`.
+/// The gradient of the input for one row; its mean and inverse go to `statistics`. Whether it is done: not where the row's
+/// statistics or the sums of its gradients are not known.
 ///
 /// # Safety
 ///
@@ -262,11 +253,11 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
     (start, streams): (Part<N>, bool),
     team: &mut Team,
     norm: &Norm,
-) {
+) -> bool {
     type Acc<T> = <T as Scalar>::Accumulator;
-    let (add, one) = (|a: Acc<T>, b: Acc<T>| a + b, Acc::<T>::ONE);
-    // The input, and the weighted gradient of the output, multiplied.
-    let load = |part: &Part<N>, of_gradients: Acc<T>| {
+    let add = |a: Acc<T>, b: Acc<T>| a + b;
+    // The input, and the weighted gradient of the output.
+    let load = |part: &Part<N>| {
         // SAFETY: by this function's contract.
         unsafe {
             let values = part.load::<T, V>(x(), T::ZERO);
@@ -275,89 +266,72 @@ unsafe fn backward<T: Float, const V: usize, const N: usize>(
             let part = part.again();
             each::<V>(|i| {
                 let weight = part.parameter(weight, i, T::ONE);
-                each::<N>(|lane| {
-                    gradients[i][lane] = gradients[i][lane] * (weight[lane].to_acc() * of_gradients);
-                });
+                each::<N>(|lane| gradients[i][lane] = gradients[i][lane] * weight[lane].to_acc());
             });
             (widened(values), kept(gradients))
         }
     };
-    let is_read_again = streams & !start.is_last::<V>();
-    let (mut scale, mut of_gradients, mut has_tried) = (one, one, false);
-    let (mut values, mut gradients) = load(&start, of_gradients);
-    let (own, [of_gradient, of_product]) = loop {
-        let mut part = start.again();
-        let mut sums = [Acc::<T>::ZERO; 6];
-        loop {
-            let [count, mean, rest, squares] =
-                norm.moments::<_, V, N>(|i| values[i], scale, &part, team.lanes());
-            let mut products = [Acc::<T>::ZERO; N];
-            each::<V>(|i| {
-                each::<N>(|lane| {
-                    // Gradients beyond the row are 0.
-                    let difference = values[i][lane].mul_add(scale, -mean) - rest;
-                    products[lane] = gradients[i][lane].mul_add(difference, products[lane]);
-                });
+    let mut part = start.again();
+    let mut sums = [Acc::<T>::ZERO; 5];
+    let (mut values, mut gradients);
+    loop {
+        (values, gradients) = load(&part);
+        let of_chunk = norm.moments::<_, V, N>(|i| values[i], &part, team.lanes());
+        let mut products = [Acc::<T>::ZERO; N];
+        each::<V>(|i| {
+            each::<N>(|lane| {
+                // Gradients beyond the row are 0.
+                let difference = values[i][lane] - of_chunk[1];
+                products[lane] = gradients[i][lane].mul_add(difference, products[lane]);
             });
-            let [of_chunk, product] =
-                [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
-            let chunk = [count, mean, rest, squares, of_chunk, product];
-            sums = if streams { join_two(sums, chunk) } else { chunk };
-            if !streams | part.is_last::<V>() {
-                break;
-            }
-            part = part.next::<V>();
-            (values, gradients) = load(&part, of_gradients);
+        });
+        let own = [fold(&gradients, add), fold(&[products], add)].map(|own| team.lanes().combine(own, add));
+        sums = if streams {
+            // Of two sets, of which the second is empty where the first is.
+            let [count, mean, squares] = Moments::join([sums[0], sums[1], sums[2]], of_chunk);
+            let before = (sums[1] - mean).mul_add(sums[3], sums[4]);
+            let product = (of_chunk[1] - mean).mul_add(own[0], own[1]);
+            [count, mean, squares, sums[3] + own[0], before + product]
+        } else {
+            [of_chunk[0], of_chunk[1], of_chunk[2], own[0], own[1]]
+        };
+        if !streams | part.is_last::<V>() {
+            break;
         }
-        let [count, mean, rest, squares, gradient, product] = team.combine_warps(sums, join_sums);
-        match norm.statistics([count, mean, rest, squares], scale) {
-            Err(other) => scale = other,
-            Ok(own) => {
-                let wanted = gradient_scale([gradient, product]);
-                // Gradients that are not small may have small sums, and may leave the range when they are multiplied.
-                let is_over = of_gradients == gradients_up() && wanted == gradients_down();
-                if is_over {
-                    of_gradients = one;
-                } else if has_tried || wanted == one {
-                    // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
-                    let gradient = if norm.is_rms { Acc::<T>::ZERO } else { gradient / norm.count() };
-                    break (own, [gradient, product / norm.count() * own[2]]);
-                } else {
-                    of_gradients = wanted;
-                }
-                has_tried = true;
-            }
-        }
-        (values, gradients) = load(&start, of_gradients);
-    };
+        part = part.next::<V>();
+    }
+    let is_read_again = streams & !start.is_last::<V>();
+    let [count, mean, squares, of_gradients, products] = team.combine_warps(sums, join_sums);
+    let Some([mean, inverse]) = norm.statistics([count, mean, squares]) else { return false };
+    // The greatest factor of the results.
+    let greatest = (of_gradients.abs() + products.abs() * inverse) * inverse;
+    if !is_finite(greatest) | (of_gradients.abs().max_propagate(products.abs() * inverse) < least_product()) {
+        return false;
+    }
     if team.rank == 0 {
         // SAFETY: the row's own place, which one thread writes.
-        unsafe { statistics().write(own) };
+        unsafe { statistics().write([mean, Acc::<T>::ZERO, inverse, Acc::<T>::ONE]) };
     }
-    // What the results have to be multiplied by: the reciprocal of the deviation and two powers of two, of which one below 1 comes
-    // before what it brings back into the range.
-    let powers = [own[3], one / of_gradients];
-    let [low, high] = if powers[0] < powers[1] { powers } else { [powers[1], powers[0]] };
-    let factors = if low < one { [own[2] * low, one, high] } else { [own[2], low, high] };
-    let mut part = start.again();
+    // RMS norm does not subtract the mean, so the mean of the gradients is of no effect.
+    let of_gradient = if norm.is_rms { Acc::<T>::ZERO } else { of_gradients / norm.count() };
+    let of_product = products * inverse * inverse / norm.count();
+    part = start.again();
     loop {
         if is_read_again {
-            (values, gradients) = load(&part, of_gradients);
+            (values, gradients) = load(&part);
         }
         part = part.again();
         let target = target();
         each::<V>(|i| {
             let results = lanewise(|lane| {
-                let normalised = normalised(values[i][lane], own);
-                let gradient = gradients[i][lane] - of_gradient;
-                let result = normalised.mul_add(-of_product, gradient);
-                T::from_acc(result * factors[0] * factors[1] * factors[2])
+                let centred = values[i][lane] - mean;
+                T::from_acc((gradients[i][lane] - of_gradient - centred * of_product) * inverse)
             });
             // SAFETY: by this function's contract.
             unsafe { part.store(target, i, results) };
         });
         if !is_read_again | part.is_last::<V>() {
-            break;
+            return true;
         }
         part = part.next::<V>();
     }
@@ -397,9 +371,14 @@ pub unsafe fn norm_backward<T: Float, const ITEMS: usize>(
         );
         let statistics = || statistics.wrapping_add(row.get());
         // SAFETY: as in `norm`.
-        with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
+        let is_done = with_held!((ITEMS, BACKWARD_FEW, in_vectors != 0, Part::new(team, x.width())), T: V, N, part, streams => unsafe {
             backward::<T, V, N>(&sources, target, weight, statistics, (part, streams), team, &norm)
         });
+        if !is_done {
+            let (x, dy) = (sources.0(), sources.1());
+            // SAFETY: as in `norm`.
+            unsafe { careful::backward(&norm.row(x), dy, target(), weight, statistics(), team) };
+        }
     });
 }
 
@@ -438,7 +417,11 @@ pub unsafe fn norm_backward_parameters<T: Float, const VECTOR: usize>(
         };
         let fold = |sums: [T::Accumulator; 2], (x, dy): &([T; N], [T; N]), lane: usize, row: usize| {
             // SAFETY: there is an element for each row.
-            let own = unsafe { statistics.add(row).read() };
+            let mut own = unsafe { statistics.add(row).read() };
+            if is_packed::<T>() {
+                // The mean is exact enough for elements of 16 bits without what is added to it.
+                own[1] = T::Accumulator::ZERO;
+            }
             let (normalised, dy) = (normalised(x[lane].to_acc(), own), dy[lane].to_acc());
             [dy.mul_add(normalised, sums[0]), sums[1] + dy]
         };

@@ -2,10 +2,7 @@
 
 use gpu_std::prelude::*;
 
-/// A power of two.
-const fn two_to(exponent: i32) -> f64 {
-    f64::from_bits(((1023 + exponent) as u64) << 52)
-}
+use crate::powers::two_to;
 
 /// One of f32, another of f64.
 #[inline(always)]
@@ -43,16 +40,10 @@ pub(crate) fn usual<A: Scalar>() -> [A; 2] {
     [of::<A>(-50, -440), of::<A>(44, 450)].map(Scalar::cast)
 }
 
-/// Multiplies gradients whose sums, or products with numbers in the usual range, leave the range.
+/// Multiplies gradients whose sums leave the range.
 #[inline(always)]
 pub(crate) fn gradients_down<A: Scalar>() -> A {
     of::<A>(-90, -600).cast()
-}
-
-/// The reciprocal of [`gradients_down`], which multiplies gradients whose products are below [`least_product`].
-#[inline(always)]
-pub(crate) fn gradients_up<A: Scalar>() -> A {
-    of::<A>(90, 600).cast()
 }
 
 /// Sums of products below this may have lost digits below the least normal number.

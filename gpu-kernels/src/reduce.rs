@@ -62,19 +62,21 @@ pub type MeanSums<A> = [A; 2];
 /// 2⁶⁴, by which the second of a mean's sums is multiplied.
 const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 
-/// The sums of a mean with one more element: of the elements, and of 2⁻⁶⁴ times these, which is in range whatever they are.
+/// The sums of a mean with one more element: of the elements, and of 2⁻⁶⁴ times these, which is in range whatever they are. Of
+/// f16, whose sum does not leave the range of f32, the second is 0.
 #[inline(always)]
 pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {
+    let is_f16 = const { size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f' };
     let x = x.to_acc();
-    [sum + x, x.mul_add((1.0 / MEAN_SCALE).cast(), small)]
+    [sum + x, if is_f16 { small } else { x.mul_add((1.0 / MEAN_SCALE).cast(), small) }]
 }
 
 /// The mean of `count` elements of these sums: in range where they are.
 #[inline(always)]
 pub fn mean_of<A: Scalar, R: Scalar>(sums: MeanSums<A>, count: usize) -> R {
     let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
-    if sum.is_finite() || !small.is_finite() {
-        return ((if sum.is_finite() { sum } else { small }) / count).cast();
+    if sum.is_finite() || small == 0.0 || !small.is_finite() {
+        return ((if sum.is_finite() || small == 0.0 { sum } else { small }) / count).cast();
     }
     // The rounding of the sum takes no mean beyond the greatest number.
     let (mean, most) =

@@ -260,12 +260,6 @@ impl Lanes {
         }
         total
     }
-
-    /// The value of the first of the lanes.
-    #[inline(always)]
-    pub fn first<P: KernelType>(&self, value: P) -> P {
-        warp::shuffle(self.mask, value, self.mask.trailing_zeros())
-    }
 }
 
 /// How a team divides a row.

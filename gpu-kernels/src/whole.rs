@@ -80,6 +80,7 @@ unsafe fn whole<T: KernelType, P: KernelType, const K: usize, const N: usize>(
 
 /// What [`whole`] takes, of a function of the elements at one place.
 #[inline(always)]
+#[allow(clippy::type_complexity, reason = "two closures have no shorter type")]
 fn one_by_one<T: Copy, P: Copy, const K: usize, const N: usize>(
     fold: impl Fn(P, [T; K]) -> P + Copy,
 ) -> (impl Fn(P, [[T; N]; K]) -> P, impl Fn(P, [T; K]) -> P) {

@@ -1,7 +1,7 @@
 //! Scans, selection, histograms and sorts as benchmarks: their data and the right results; and [`Sort`], which is no
 //! [`Operation`](super::Operation), because its kernels have one configuration.
 
-use gpu_kernels::histogram::Binned;
+use gpu_kernels::histogram::{Binned, edge};
 use gpu_spec::KernelSpec;
 use gpu_std::Kernel;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
@@ -90,7 +90,9 @@ pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prep
     let bins = T::bins(BINS as u32, lower, upper, false).expect("a finite range");
     let data: Vec<T> = generate(Values::Spread, setup.seed, setup.n);
     let mut expected = vec![0_u64; BINS];
-    for bin in data.iter().filter_map(|value| value.bin(&bins)) {
+    let [first, last] = [lower, upper].map(|end| end.cast::<f64>());
+    let edges: Vec<f64> = (0..BINS as u32).map(|i| edge(first, last, i, BINS as u32)).collect();
+    for bin in data.iter().filter_map(|value| value.bin(&bins, &edges)) {
         expected[bin as usize] += 1;
     }
     let parts = Parts {

@@ -2,16 +2,17 @@
 //!
 //! `counts` has the bins of each channel one after the other, and is overwritten.
 
-use gpu_kernels::histogram::{Binned, Bins};
+use gpu_kernels::histogram::{Binned, Bins, even_edges};
 use gpu_spec::SharedLen;
 use gpu_spec::param::{AtomicSlice, Shared, Slice, Value};
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::seam::site;
-use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, Plan};
 use super::number::{Element, Number};
+use crate::IMAGE;
 use crate::op_error::OpError;
 use warpsmith_runtime::Result;
 
@@ -21,7 +22,7 @@ const COPIES_BYTES: usize = 16 << 10;
 const MOST_COPIES: usize = 8;
 /// The most bytes of shared memory for one copy, or for the edges.
 const MOST_BYTES: usize = 24 << 10;
-/// The most bins of integers: with more the estimate of a bin would be off by more than one.
+/// The most bins of equal width: with more the estimate of a bin would be off by more than one.
 const MOST_BINS: usize = 1 << 20;
 
 fn unsupported<R>(operation: &'static str, problem: String) -> Result<R> {
@@ -115,12 +116,10 @@ impl<T> BinRange<T> for std::ops::RangeInclusive<T> {
 /// `lower..upper` has the width `(upper - lower) / n`. `lower..=upper` takes in `upper`: of integers there is one more, so that
 /// `0..=255` has all values of `u8`; of floats the width is the same, and `upper` is in the last bin.
 ///
-/// The counts are exact for any finite range: an element's bin is the one in which it lies before any rounding. An element of
-/// type float that is as near to an edge as rounding errors reach costs more time than others, unless the width is a whole
-/// number, or one divided by a power of two.
+/// The counts are exact for any finite range: an element's bin is the one in which it lies before any rounding.
 ///
 /// # Errors
-/// [`OpError::Unsupported`] for a range that is empty or not finite, for no bins, and for more than 2²⁰ bins of integers;
+/// [`OpError::Unsupported`] for a range that is empty or not finite, for no bins, and for more than 2²⁰ bins;
 /// whatever the runtime reports.
 ///
 /// ```
@@ -176,9 +175,9 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         Value<u32>,
         Value<T>,
         Value<T>,
-        Value<T>,
         Value<[f64; 2]>,
         Value<f64>,
+        Slice<f64>,
         Slice<T>,
         Shared<u32>,
         AtomicSlice<u64>,
@@ -187,8 +186,11 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     let (x, mut counts, (lower, upper, is_inclusive)) = (x.into(), counts.into(), range.ends());
     let [channels, count] = shape(NAME, x.len(), channels, counts.len())?;
     let is_float = T::ONE.cast::<f64>() / 2.0 == T::from_f64(0.5).cast::<f64>();
-    if !is_float && count as usize > MOST_BINS {
-        return unsupported(NAME, format!("{count} bins are too many; there can be up to 2^20 of integers"));
+    if count as usize > MOST_BINS {
+        return unsupported(
+            NAME,
+            format!("{count} bins are too many; there can be up to 2^20 of equal width"),
+        );
     }
     let Some(bins) = T::bins(count, lower, upper, is_inclusive) else {
         return unsupported(
@@ -198,8 +200,14 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     };
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
     let local = SharedLen(local_len(counts.len()));
-    let Bins { lower, last, upper, factors, slack, .. } = bins;
-    let arguments = (channels, count, lower, last, upper, factors, slack, x, local, counts);
+    let Bins { lower, last, factors, slack, .. } = bins;
+    let mut edges = DeviceBuffer::<f64>::uninit(stream, if is_float { count as usize } else { 0 })?;
+    if is_float {
+        let kernel = stream.device().load(&IMAGE)?.kernel::<even_edges>()?;
+        let launch = Launch::auto(edges.len());
+        kernel.launch(stream, launch, (lower.cast::<f64>(), upper.cast::<f64>(), &mut edges))?;
+    }
+    let arguments = (channels, count, lower, last, factors, slack, &edges, x, local, counts);
     // SAFETY: these are the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }

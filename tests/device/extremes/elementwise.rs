@@ -69,14 +69,15 @@ fn fused<T: Element + Real>() {
         }
     }
     // Sums that are in the middle of two numbers but for a little.
-    for i in 0..n / 2 {
+    let [first, second, third] = &mut columns[..] else { panic!("three columns") };
+    for ((first, second), third) in first.iter_mut().zip(second).zip(third).take(n / 2) {
         let near_one = |random: &mut Random| {
             T::nearest((1.0 + (random.below(40) as f64 - 20.0) * T::EPSILON / 2.0) * 0.5)
         };
         let power = -(random.below(14) as i32);
-        columns[0][i] = T::nearest(near_one(&mut random).to_f64() * two_to(power));
-        columns[1][i] = near_one(&mut random);
-        columns[2][i] = near_one(&mut random);
+        *first = T::nearest(near_one(&mut random).to_f64() * two_to(power));
+        *second = near_one(&mut random);
+        *third = near_one(&mut random);
     }
     let [x, y, z] = [0, 1, 2].map(|i| DeviceBuffer::from_host(&stream, &columns[i]).unwrap());
     let mut out = DeviceBuffer::<T>::uninit(&stream, n).unwrap();

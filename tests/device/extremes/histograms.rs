@@ -118,7 +118,7 @@ fn even_bins_are_exact_in_any_range() {
 #[test]
 fn bins_of_many_are_exact() {
     let (stream, mut random) = (stream(), Random::new());
-    for bins in [1 << 20, (1 << 21) + 3] {
+    for bins in [1 << 20, (1 << 19) + 3] {
         let x: Vec<f32> = (0..1000).map(|_| random.unit() as f32).collect();
         let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let on_device = DeviceBuffer::from_host(&stream, &x).unwrap();
@@ -182,7 +182,7 @@ fn empty_ranges_are_refused() {
     let mut counts = DeviceBuffer::<u64>::zeros(&stream, 1).unwrap();
     for error in [
         ops::histogram_even(&stream, &x, 0..0, &mut counts),
-        ops::histogram_even(&stream, &x, 9..=8, &mut counts),
+        ops::histogram_even(&stream, &x, std::ops::RangeInclusive::new(9, 8), &mut counts),
         ops::histogram_even(
             &stream,
             &DeviceBuffer::from_host(&stream, &[1f64]).unwrap(),

@@ -257,7 +257,7 @@ fn gradients_whose_sums_leave_the_range() {
     // Two elements become ±1 whatever they are: no gradient is left.
     for x in [[-1.0, 1.0], [-1e30, 1e30], [-1e-20, 3e-20]] {
         for dy in [[3e38, 3e38], [3e38, -3e38], [1e-38, -1e-38]] {
-            let limit = dy[0] * 1e-5 / (x[1] - x[0]) as f32;
+            let limit = dy[0] * 1e-5 / (x[1] - x[0]);
             assert!(of(x, dy).iter().all(|dx| dx.abs() <= limit), "{x:?}, {dy:?}: {:?}", of(x, dy));
         }
     }

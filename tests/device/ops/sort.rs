@@ -22,7 +22,9 @@ macro_rules! total {
     )* };
 }
 total! {
-    f32: f32::total_cmp; f64: f64::total_cmp;
+    // A NaN whose sign bit is set comes after all others.
+    f32: |a: &f32, b: &f32| (a.is_nan() && a.is_sign_negative()).cmp(&(b.is_nan() && b.is_sign_negative())).then(a.total_cmp(b));
+    f64: |a: &f64, b: &f64| (a.is_nan() && a.is_sign_negative()).cmp(&(b.is_nan() && b.is_sign_negative())).then(a.total_cmp(b));
     i32: i32::cmp; u32: u32::cmp; i64: i64::cmp; u64: u64::cmp;
 }
 
@@ -210,13 +212,15 @@ fn bounds_are_those_of_the_host() {
 }
 
 #[test]
-fn a_search_for_nan_finds_no_place_but_ends() {
+fn nan_is_searched_for_at_the_end() {
     let stream = stream();
-    let sorted = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0]).unwrap();
-    let keys = DeviceBuffer::from_host(&stream, &[f32::NAN]).unwrap();
-    let mut out = DeviceBuffer::zeros(&stream, 1).unwrap();
+    let sorted = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, f32::NAN, -f32::NAN]).unwrap();
+    let keys = DeviceBuffer::from_host(&stream, &[f32::NAN, 3.0]).unwrap();
+    let mut out = DeviceBuffer::zeros(&stream, 2).unwrap();
     ops::lower_bound(&stream, &sorted, &keys, &mut out).unwrap();
-    assert_eq!(out.to_host().unwrap(), [0]);
+    assert_eq!(out.to_host().unwrap(), [2, 2]);
+    ops::upper_bound(&stream, &sorted, &keys, &mut out).unwrap();
+    assert_eq!(out.to_host().unwrap(), [4, 2]);
 }
 
 #[test]

@@ -291,12 +291,15 @@ fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_narrow = ["sum_rows__u32", "prod_rows__u32", "min_rows__f64", "max_rows__f64", "radix_pass__u32"]
         .contains(&symbol);
     let is_pairs = symbol == "radix_pass_pairs__u32_u32";
+    // Two sums for each element of a vector.
+    let is_mean = symbol == "mean_rows__bf16";
     let is_histogram = ["histogram_even__f16_2_16", "histogram_even__bf16_2_16"].contains(&symbol);
     let is_wide_scan = ["scan_sum__", "scan_min__", "scan_max__"].iter().any(|of| symbol.starts_with(of))
         && symbol.contains("64_");
     is_double
         || is_wide_scan
         || is_histogram
+        || is_mean
         || arch == 90 && (is_norm || is_backward || is_pairs)
         || arch == 80 && is_narrow
 }

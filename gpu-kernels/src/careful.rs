@@ -1,0 +1,238 @@
+//! Norms of the rows for which the accumulator's type is not enough: their squares or sums leave its range, or their spread is
+//! lost in the rounding of their mean.
+//!
+//! Such rows are rare. The team reads them several times, an element at a time, and computes in f64, of elements multiplied by a
+//! power of two that makes the greatest of them about 1.
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+use gpu_std::vectorized::opaque;
+
+use crate::powers::{exponent, two_to};
+use crate::teams::Team;
+
+/// What normalises a row: its mean, what is added to the mean, the reciprocal of the root of variance and epsilon, and by what
+/// all of these have been multiplied.
+pub(crate) type Statistics<A> = [A; 4];
+
+/// An element, normalised.
+#[inline(always)]
+pub(crate) fn normalised<A: Math>(x: A, [mean, rest, inverse, scale]: Statistics<A>) -> A {
+    (x.mul_add(scale, -mean) - rest) * inverse
+}
+
+/// A row, and how it is normalised.
+pub(crate) struct Row<T> {
+    pub x: *const T,
+    pub width: usize,
+    pub is_rms: bool,
+    pub epsilon: f64,
+}
+
+/// What a row needs, of its elements multiplied by 2 to `power`, and of their gradients multiplied by 2 to `of_gradients`.
+struct Found {
+    power: i32,
+    mean: f64,
+    rest: f64,
+    inverse: f64,
+    of_gradients: i32,
+    /// The means of the gradients, and of their products with normalised elements.
+    gradient: f64,
+    product: f64,
+}
+
+impl Found {
+    #[inline(always)]
+    fn statistics(&self) -> Statistics<f64> {
+        [self.mean, self.rest, self.inverse, two_to(self.power)]
+    }
+}
+
+/// The passes over a row: its greatest magnitude, its mean, what the mean is off by, its squares; and of its gradients the greatest
+/// magnitude, their sum, their products.
+const FORWARD: u32 = 4;
+const BACKWARD: u32 = 7;
+
+/// The exponent of the power of two that makes a number about 1, of those that the type has.
+#[inline(always)]
+fn power<A>(greatest: f64) -> i32 {
+    let most = if size_of::<A>() == 4 { 126 } else { 1022 };
+    let power = if greatest > 0.0 { -exponent(greatest) } else { 0 };
+    if power > most {
+        most
+    } else if power < -most {
+        -most
+    } else {
+        power
+    }
+}
+
+impl<T: Float> Row<T> {
+    /// # Safety
+    ///
+    /// The row has the element, and is valid.
+    #[inline(always)]
+    unsafe fn at(&self, i: usize) -> f64 {
+        // SAFETY: by this function's contract.
+        unsafe { self.x.add(i).read() }.cast()
+    }
+
+    /// Of the first of the passes. `gradient` gives the gradient of an element and its weight.
+    ///
+    /// One loop for all of them, which the compiler does not take apart: it would be much code for what is rare.
+    ///
+    /// # Safety
+    ///
+    /// `x` is valid for `width` elements.
+    #[inline(always)]
+    unsafe fn find(&self, passes: u32, gradient: impl Fn(usize) -> [f64; 2], team: &mut Team) -> Found {
+        let count = self.width as f64;
+        let mut found = Found {
+            power: 0,
+            mean: 0.0,
+            rest: 0.0,
+            inverse: 1.0,
+            of_gradients: 0,
+            gradient: 0.0,
+            product: 0.0,
+        };
+        let mut pass = 0;
+        loop {
+            let is_greatest = (pass == 0) | (pass == FORWARD);
+            let combine = |a: f64, b: f64| match is_greatest {
+                true => {
+                    if a > b {
+                        a
+                    } else {
+                        b
+                    }
+                }
+                false => a + b,
+            };
+            let scale = two_to(found.power);
+            let (mut result, mut i) = (0.0, team.rank);
+            while i < self.width {
+                // SAFETY: `i` is below the width.
+                let x = unsafe { self.at(i) } * scale;
+                let value = if pass < FORWARD {
+                    let difference = x - found.mean - found.rest;
+                    match pass {
+                        0 => Math::abs(x),
+                        3 => difference * difference,
+                        _ => difference,
+                    }
+                } else {
+                    let [gradient, weight] = gradient(i);
+                    let weighted = gradient * two_to(found.of_gradients) * weight;
+                    match pass {
+                        FORWARD => Math::abs(gradient),
+                        5 => weighted,
+                        _ => weighted * (x - found.mean - found.rest) * found.inverse,
+                    }
+                };
+                result = combine(result, value);
+                i += team.size;
+            }
+            let result = team.combine(result, combine);
+            let mean = result / count;
+            match pass {
+                0 => found.power = power::<T::Accumulator>(result),
+                // RMS norm subtracts no mean.
+                1 if !self.is_rms => found.mean = mean,
+                2 if !self.is_rms => {
+                    let sum = found.mean + mean;
+                    found.rest = mean - (sum - found.mean);
+                    found.mean = sum;
+                }
+                3 => {
+                    let variance = mean + self.epsilon * scale * scale;
+                    // Equal elements become 0, whatever the epsilon.
+                    found.inverse = if variance == 0.0 { 1.0 } else { Math::rsqrt(variance) };
+                }
+                FORWARD => found.of_gradients = power::<f64>(result),
+                // The mean of the gradients is of no effect where no mean is subtracted.
+                5 if !self.is_rms => found.gradient = mean,
+                6 => found.product = mean,
+                _ => {}
+            }
+            pass = opaque(pass + 1);
+            if pass >= passes {
+                return found;
+            }
+        }
+    }
+}
+
+/// Writes the norm of a row, times `weight` plus `bias`.
+///
+/// # Safety
+///
+/// The row and `target` are valid for the row's width; the parameters that are there have as many elements. Nothing else uses
+/// `target`.
+#[inline(always)]
+pub(crate) unsafe fn forward<T: Float>(
+    row: &Row<T>,
+    target: *mut T,
+    [weight, bias]: [Option<&[T]>; 2],
+    team: &mut Team,
+) {
+    // SAFETY: by this function's contract.
+    let statistics = unsafe { row.find(FORWARD, |_| [0.0; 2], team) }.statistics();
+    let mut i = team.rank;
+    while i < row.width {
+        let [weight, bias] = [(weight, 1.0), (bias, 0.0)].map(|(array, otherwise)| {
+            array.and_then(|array| array.get(i)).map_or(otherwise, |value| value.cast::<f64>())
+        });
+        // SAFETY: `i` is below the width.
+        unsafe {
+            let result = Math::mul_add(normalised(row.at(i), statistics), weight, bias);
+            target.add(i).write(result.cast());
+        }
+        i += team.size;
+    }
+}
+
+/// Writes the gradient of a row, of the gradient `dy` of its norm, and what normalises the row.
+///
+/// # Safety
+///
+/// As for [`forward`], of `dy` too; `statistics` is the row's own place.
+#[inline(always)]
+pub(crate) unsafe fn backward<T: Float>(
+    row: &Row<T>,
+    dy: *const T,
+    target: *mut T,
+    weight: Option<&[T]>,
+    statistics: *mut Statistics<T::Accumulator>,
+    team: &mut Team,
+) {
+    let gradient = |i: usize| {
+        let weight = weight.and_then(|array| array.get(i)).map_or(1.0, |value| value.cast());
+        // SAFETY: for indices below the width, which are all that are passed.
+        [unsafe { dy.add(i).read() }.cast::<f64>(), weight]
+    };
+    // SAFETY: by this function's contract.
+    let found = unsafe { row.find(BACKWARD, gradient, team) };
+    let own = found.statistics();
+    let [mean, rest, inverse, scale] = own;
+    if team.rank == 0 {
+        let rounded: T::Accumulator = mean.cast();
+        let rest = mean - rounded.cast::<f64>() + rest;
+        // SAFETY: the row's own place, which one thread writes.
+        unsafe { statistics.write([rounded, rest.cast(), inverse.cast(), scale.cast()]) };
+    }
+    // In three steps, as one of all of it may leave the range where the result does not.
+    let power = found.power - found.of_gradients;
+    let factors = [two_to(power / 3), two_to(power - power / 3 * 2)];
+    let mut i = team.rank;
+    while i < row.width {
+        let [gradient, weight] = gradient(i);
+        let weighted = gradient * two_to(found.of_gradients) * weight;
+        // SAFETY: `i` is below the width.
+        unsafe {
+            let left = weighted - found.gradient - normalised(row.at(i), own) * found.product;
+            target.add(i).write((left * inverse * factors[1] * factors[0] * factors[0]).cast());
+        }
+        i += team.size;
+    }
+}
