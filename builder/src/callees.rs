@@ -29,7 +29,7 @@ pub fn hide(text: &str) -> String {
 
 /// The register that a line calls through.
 fn pointer(line: &str) -> Option<&str> {
-    let callee = crate::ptx::callee(line)?;
+    let callee = crate::ptx::callee(line.trim_start())?;
     callee.starts_with('%').then_some(callee)
 }
 

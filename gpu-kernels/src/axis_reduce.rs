@@ -506,7 +506,7 @@ reductions! {
     "sum": sum_rows, sum_columns: Summable, Sum => <T as Summable>::Wide, [1, 16],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "mean": mean_rows, mean_columns: Float, Mean => <T as Scalar>::Accumulator, [1],
-        [f32, f64, f16, bf16], 3, |sums, count| mean_of(sums, count);
+        [f32, f64, f16, bf16], 3, |sums, count| mean_of::<T, _>(sums, count);
     "product": prod_rows, prod_columns: Summable, Product => <T as Summable>::Wide, [1],
         [f32, f64, f16, bf16, i32, u32, u64], 3, |total, _count| total;
     "least element (NaN if there is one)": min_rows, min_columns: Scalar, Min => T, [1],

@@ -66,21 +66,27 @@ const MEAN_SCALE: f64 = (1_u128 << 64) as f64;
 /// f16, whose sum does not leave the range of f32, the second is 0.
 #[inline(always)]
 pub fn with_element<T: Float>([sum, small]: MeanSums<T::Accumulator>, x: T) -> MeanSums<T::Accumulator> {
-    let is_f16 = const { size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f' };
     let x = x.to_acc();
-    [sum + x, if is_f16 { small } else { x.mul_add((1.0 / MEAN_SCALE).cast(), small) }]
+    [sum + x, if const { is_f16::<T>() } { small } else { x.mul_add((1.0 / MEAN_SCALE).cast(), small) }]
+}
+
+const fn is_f16<T: Scalar>() -> bool {
+    size_of::<T>() == 2 && T::NAME.as_bytes()[0] == b'f'
 }
 
 /// The mean of `count` elements of these sums: in range where they are.
 #[inline(always)]
-pub fn mean_of<A: Scalar, R: Scalar>(sums: MeanSums<A>, count: usize) -> R {
+pub fn mean_of<T: Float, R: Scalar>(sums: MeanSums<T::Accumulator>, count: usize) -> R {
     let ([sum, small], count) = (sums.map(Scalar::cast::<f64>), count as f64);
-    if sum.is_finite() || small == 0.0 || !small.is_finite() {
-        return ((if sum.is_finite() || small == 0.0 { sum } else { small }) / count).cast();
+    let is_sum = sum.is_finite() || is_f16::<T>();
+    if is_sum || !small.is_finite() {
+        return ((if is_sum { sum } else { small }) / count).cast();
     }
     // The rounding of the sum takes no mean beyond the greatest number.
-    let (mean, most) =
-        (small / count * MEAN_SCALE, if size_of::<A>() == 4 { f32::MAX as f64 } else { f64::MAX });
+    let (mean, most) = (
+        small / count * MEAN_SCALE,
+        if size_of::<T::Accumulator>() == 4 { f32::MAX as f64 } else { f64::MAX },
+    );
     let within = if mean > most {
         most
     } else if mean < -most {

@@ -138,7 +138,7 @@ macro_rules! real {
     ($($t:ty),*) => { $(
         impl Real for $t {
             fn mean_from_device(sums: MeanSums<Self::DeviceSum>, count: usize) -> Self {
-                mean_of(sums, count)
+                mean_of::<$t, _>(sums, count)
             }
         }
     )* };

@@ -293,15 +293,18 @@ fn may_spill(symbol: &str, arch: u32) -> bool {
     let is_pairs = symbol == "radix_pass_pairs__u32_u32";
     // Two sums for each element of a vector.
     let is_mean = symbol == "mean_rows__bf16";
-    let is_histogram = ["histogram_even__f16_2_16", "histogram_even__bf16_2_16"].contains(&symbol);
+    let is_histogram = symbol.starts_with("histogram_even__") && symbol.contains("f16_")
+        || symbol.starts_with("histogram_even__f64_");
+    let is_parameters = symbol.starts_with("norm_backward_parameters__") && symbol.contains("f16_");
     let is_wide_scan = ["scan_sum__", "scan_min__", "scan_max__"].iter().any(|of| symbol.starts_with(of))
         && symbol.contains("64_");
     is_double
         || is_wide_scan
         || is_histogram
         || is_mean
-        || arch == 90 && (is_norm || is_backward || is_pairs)
-        || arch == 80 && is_narrow
+        || is_norm
+        || arch == 90 && (is_backward || is_pairs)
+        || arch == 80 && (is_narrow || is_parameters)
 }
 
 #[test]
@@ -356,7 +359,7 @@ fn the_product_image_is_small_and_in_parts() {
         })
         .sum();
     // Above the goal of 3.6 MB; docs/how-rust-becomes-gpu-code.md says of what it consists.
-    assert!(embedded <= 5_700_000, "{embedded} bytes of GPU code");
+    assert!(embedded <= 5_900_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
     let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();
     assert!(["copy", "elementwise", "random", "reduce"].iter().all(|name| names.contains(name)), "{names:?}");
