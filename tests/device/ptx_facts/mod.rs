@@ -325,6 +325,21 @@ fn no_kernel_spills() {
 }
 
 #[test]
+fn pointers_of_calls_are_hidden_from_ptxas() {
+    let mut count = 0;
+    for (arch, entries) in ptx() {
+        for (symbol, body) in &entries {
+            let is_call = |line: &&str| line.trim_start().starts_with("call") && line.contains("prototype_");
+            for call in body.lines().filter(is_call) {
+                assert!(call.contains(" %callee,"), "{symbol} for sm_{arch}: {call}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 0, "`call_in_turn` calls through pointers");
+}
+
+#[test]
 fn every_registered_kernel_is_in_its_image() {
     assert_images();
     for image in IMAGES {
