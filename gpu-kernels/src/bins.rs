@@ -23,8 +23,10 @@ pub struct Bins<T> {
     /// A power of two, by which distances are multiplied so that they neither leave the range nor lose digits (1 for integers);
     /// and how many bins a distance of 1 then has.
     pub factors: [f64; 2],
-    /// How far from an edge, in bins, an estimate counts; of floats.
-    pub slack: f64,
+    /// Of floats: the binary digits of an estimate after the point, and how far from an edge, in units of the last of them, an
+    /// estimate does not count.
+    pub fraction: u32,
+    pub slack: u32,
 }
 
 /// A number of which an even histogram is made.
@@ -180,7 +182,7 @@ fn of_ordinal(ordinal: i64) -> f64 {
 }
 
 macro_rules! float_bins {
-    ($($t:ty: $bits:ty, $acc:ty, $shift:expr, $most:expr, $rounding:expr;)*) => { $(
+    ($($t:ty: $bits:ty, $acc:ty as $acc_bits:ty, $digits:expr, $most:expr;)*) => { $(
         impl Binned for $t {
             #[inline(always)]
             fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32> {
@@ -190,18 +192,17 @@ macro_rules! float_bins {
                 }
                 let [unit, scale] = bins.factors.map(|factor| factor as $acc);
                 let distance = Math::mul_add(x, unit, -(lower * unit));
-                // Rounded to a whole number, which is in the lowest bits of the sum: the bin, unless an edge is near.
-                const SHIFT: $acc = $shift;
-                let place = Math::mul_add(distance, scale, -0.5);
-                let shifted = place + SHIFT;
-                let off = Math::abs(place - (shifted - SHIFT));
-                let is_sure = off <= 0.5 - bins.slack as $acc;
-                let estimate =
-                    if is_sure { (shifted.to_bits() as u32).wrapping_sub(SHIFT.to_bits() as u32) } else { (distance * scale) as u32 };
+                // The place in bins, with so many binary digits after the point, is in the lowest bits of a sum with 1.5 times a
+                // power of two.
+                let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
+                let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
+                let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());
+                let estimate = (place >> bins.fraction) as u32;
                 let mut bin = if estimate < bins.count { estimate } else { bins.count - 1 };
-                if !is_sure {
+                let mask = (1 << bins.fraction) - 1;
+                if (place as u32).wrapping_add(bins.slack) & mask < 2 * bins.slack {
+                    // An edge is near. The estimate is off by one at most, as long as there are 2²⁰ bins at most.
                     let x: f64 = self.cast();
-                    // Off by one at most, as long as there are 2²⁰ bins at most.
                     let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
                     let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge);
                     bin = (bin + is_above as u32).saturating_sub(is_below as u32);
@@ -222,18 +223,20 @@ macro_rules! float_bins {
                 };
                 let last = if is_inclusive { upper } else { <$t>::from_bits(before) };
                 let factors = factors(count, [lower, upper].map(Scalar::cast::<f64>), $most);
-                // Three roundings of the place, and those of what is multiplied.
-                let slack = (f64::from(count) + 1.0) * $rounding;
-                Some(Bins { count, lower, last, factors, slack })
+                let whole = u32::BITS - count.leading_zeros();
+                let fraction = ($digits - 1_u32).saturating_sub(whole).min(24);
+                // Three roundings of the place, those of what is multiplied, and that to the binary digits.
+                let off = (f64::from(count) + 1.0) * two_to(1 - $digits) * two_to(fraction as i32);
+                Some(Bins { count, lower, last, factors, fraction, slack: off as u32 + 2 })
             }
         }
     )* };
 }
 float_bins! {
-    f32: u32, f32, 12_582_912.0, 126, two_to(-22);
-    f16: u16, f32, 12_582_912.0, 126, two_to(-22);
-    bf16: u16, f32, 12_582_912.0, 126, two_to(-22);
-    f64: u64, f64, 6_755_399_441_055_744.0, 1000, two_to(-50);
+    f32: u32, f32 as u32, 23, 126;
+    f16: u16, f32 as u32, 23, 126;
+    bf16: u16, f32 as u32, 23, 126;
+    f64: u64, f64 as u64, 52, 1000;
 }
 
 macro_rules! integer_bins {
@@ -264,7 +267,7 @@ macro_rules! integer_bins {
                 let last = if is_inclusive { upper } else { upper.checked_sub(1)? };
                 let range = last as i64 - lower as i64 + 1;
                 let factors = [1.0, f64::from(count) / range as f64];
-                (range > 0).then_some(Bins { count, lower, last, factors, slack: 0.0 })
+                (range > 0).then_some(Bins { count, lower, last, factors, fraction: 0, slack: 0 })
             }
         }
     )* };

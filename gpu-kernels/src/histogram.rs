@@ -110,13 +110,14 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     lower: T,
     last: T,
     factors: [f64; 2],
-    slack: f64,
+    fraction: u32,
+    slack: u32,
     edges: &[f64],
     x: &[T],
     mut local: Shared<[Atomic<u32, scope::Block>]>,
     counts: &[Atomic<u64>],
 ) {
-    let bins = Bins { count: bins, lower, last, factors, slack };
+    let bins = Bins { count: bins, lower, last, factors, fraction, slack };
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
         count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, |item| item.bin(&bins, edges));
     })

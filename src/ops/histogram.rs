@@ -176,7 +176,8 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         Value<T>,
         Value<T>,
         Value<[f64; 2]>,
-        Value<f64>,
+        Value<u32>,
+        Value<u32>,
         Slice<f64>,
         Slice<T>,
         Shared<u32>,
@@ -200,14 +201,14 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
     };
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
     let local = SharedLen(local_len(counts.len()));
-    let Bins { lower, last, factors, slack, .. } = bins;
+    let Bins { lower, last, factors, fraction, slack, .. } = bins;
     let mut edges = DeviceBuffer::<f64>::uninit(stream, if is_float { count as usize } else { 0 })?;
     if is_float {
         let kernel = stream.device().load(&IMAGE)?.kernel::<even_edges>()?;
         let launch = Launch::auto(edges.len());
         kernel.launch(stream, launch, (lower.cast::<f64>(), upper.cast::<f64>(), &mut edges))?;
     }
-    let arguments = (channels, count, lower, last, factors, slack, &edges, x, local, counts);
+    let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, local, counts);
     // SAFETY: these are the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
