@@ -23,9 +23,9 @@ pub struct Bins<T> {
     /// A power of two, by which distances are multiplied so that they neither leave the range nor lose digits (1 for integers);
     /// and how many bins a distance of 1 then has.
     pub factors: [f64; 2],
-    /// Of floats: the binary digits of an estimate after the point, and how far from an edge, in units of the last of them, an
-    /// estimate does not count.
+    /// Binary digits after the point of the place of a float, in bins, as it is estimated.
     pub fraction: u32,
+    /// How far from an edge such an estimate does not count, in units of its last digit.
     pub slack: u32,
 }
 

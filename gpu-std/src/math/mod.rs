@@ -14,9 +14,9 @@
 //! | --- | --- | --- |
 //! | `sqrt`, `mul_add`, `fmod`, `rem_euclid`, `fract`, roundings, `/`, `%` | 0 | 0 |
 //! | `ln`, `log2`, `ln_1p`, `cbrt` | 1 | 1 |
-//! | `exp`, `exp2`, `exp10`, `exp_m1`, `log10`, `rsqrt`, `cosh`, `tanh` | 2 | 1 |
+//! | `exp`, `exp2`, `exp10`, `exp_m1`, `log10`, `rsqrt`, `tanh` | 2 | 1 |
 //! | `sin`, `cos`, `asin`, `acos`, `atan`, `erf` | 2 | 2 |
-//! | `atan2`, `hypot`, `sinh`, `atanh` | 3 | 2 |
+//! | `atan2`, `hypot`, `sinh`, `cosh`, `atanh` | 3 | 2 |
 //! | `asinh` | 3 | 3 |
 //! | `tan`, `pow` | 4 | 2 |
 //! | `acosh` | 4 | 3 |
