@@ -18,6 +18,7 @@ use crate::ptxas::{self, Resources};
 use crate::rewrite::Kernel;
 use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
+use crate::wrapping;
 
 /// The code of a part for one architecture.
 #[derive(Debug, Clone)]
@@ -128,7 +129,9 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
-    let text = callees::hide(&narrow::store_whole_registers(&link::read(&ptx)?));
+    let text = [narrow::store_whole_registers, callees::hide, wrapping::spell_out]
+        .into_iter()
+        .fold(link::read(&ptx)?, |text, corrected: fn(&str) -> String| corrected(&text));
     link::write(&ptx, &text)?;
     crate::externs::check(&text, linked)?;
     let read = Ptx::read(&text);

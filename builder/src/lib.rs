@@ -68,6 +68,7 @@ mod sources;
 mod targets;
 pub mod toolchain;
 mod tools;
+mod wrapping;
 
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};

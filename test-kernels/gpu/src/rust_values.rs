@@ -50,6 +50,35 @@ pub fn wide(x: f32, y: f64) -> [u128; 4] {
     [x as u128, x as i128 as u128, y as u128, y as i128 as u128]
 }
 
+/// `out`: [`negations`] of `n`.
+#[kernel]
+pub fn negated(n: &[i64], mut out: DisjointMut<i64, Chunks<24>>) {
+    for i in thread::grid_stride(out.chunks()) {
+        if let Some(out) = out.get_mut(i) {
+            out.copy_from_slice(&negations(n[i.get()]));
+        }
+    }
+}
+
+/// Negations, magnitudes and what is made of them, of `n` as each signed type.
+pub fn negations(n: i64) -> [i64; 24] {
+    let mut out = [0; 24];
+    macro_rules! of {
+        ($($t:ty: $at:expr;)*) => { $(
+            let x = n as $t;
+            let (negation, magnitude) = (x.wrapping_neg(), x.wrapping_abs());
+            out[$at] = negation as i64;
+            out[$at + 1] = magnitude as i64;
+            out[$at + 2] = magnitude.signum() as i64;
+            out[$at + 3] = x.unsigned_abs() as i64;
+            out[$at + 4] = negation.cmp(&((n >> 7) as $t)) as i64;
+            out[$at + 5] = negation.overflowing_sub(1).1 as i64;
+        )* };
+    }
+    of! { i8: 0; i16: 6; i32: 12; i64: 18; }
+    out
+}
+
 /// 128-bit integers as `f32` and as `f64`.
 #[kernel]
 pub fn floats_from_wide(n: &[u128], mut x: DisjointMut<f32, Chunks<2>>, mut y: DisjointMut<f64, Chunks<2>>) {

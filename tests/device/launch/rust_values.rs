@@ -5,7 +5,8 @@ use std::ops::Rem;
 use half::{bf16, f16};
 use test_kernels::IMAGE;
 use test_kernels::rust_values::{
-    self as kernels, first, floats_from_wide, local_atomics, remainders, roots, second, wide_from_floats,
+    self as kernels, first, floats_from_wide, local_atomics, negated, remainders, roots, second,
+    wide_from_floats,
 };
 use warpsmith::gpu_std::{Kernel as _, KernelType};
 use warpsmith::prelude::*;
@@ -151,6 +152,22 @@ macro_rules! roots_test {
 roots_test! {
     roots_of_f32_are_rounded_correctly: f32, u32, 2.0;
     roots_of_f64_are_rounded_correctly: f64, u64, 2.0;
+}
+
+#[test]
+fn the_least_integers_are_negated() {
+    let mut random = Random::new();
+    let mut n: Vec<i64> = (0..1000).map(|_| random.bits() as i64).collect();
+    for least in [i64::from(i8::MIN), i64::from(i16::MIN), i64::from(i32::MIN), i64::MIN] {
+        n.extend((-2..3).map(|i| least.wrapping_add(i)));
+    }
+    let kernel = device().load(&IMAGE).unwrap().kernel::<negated>().unwrap();
+    let x = DeviceBuffer::from_host(&stream(), &n).unwrap();
+    let mut out = DeviceBuffer::<i64>::zeros(&stream(), 24 * n.len()).unwrap();
+    kernel.launch(&stream(), Launch::auto(n.len()), (&x, &mut out)).unwrap();
+    for (n, out) in n.iter().zip(out.to_host().unwrap().chunks(24)) {
+        assert_eq!(out, kernels::negations(*n), "{n}, seed {}", random.seed);
+    }
 }
 
 #[test]
