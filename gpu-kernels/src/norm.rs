@@ -3,7 +3,7 @@
 //! f16 and bf16 are computed in f32 and rounded once. Each warp finds the mean of its elements, and the squares of what is left
 //! when it is subtracted; these are joined (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
 //! sample variances", 1979), so that the team meets once for a row. A row that its team cannot hold in registers is read twice,
-//! and one whose moments the accumulator's type does not hold is computed again as [`careful`](crate::careful) says.
+//! and one whose moments the accumulator's type does not hold is computed again as the module `careful` says.
 
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
