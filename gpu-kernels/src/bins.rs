@@ -192,8 +192,7 @@ macro_rules! float_bins {
                 }
                 let [unit, scale] = bins.factors.map(|factor| factor as $acc);
                 let distance = Math::mul_add(x, unit, -(lower * unit));
-                // The place in bins, with so many binary digits after the point, is in the lowest bits of a sum with 1.5 times a
-                // power of two.
+                // A fixed-point number: adding 1.5 times a power of two leaves the place, in bins, in the lowest bits of the sum.
                 let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
                 let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
                 let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());

@@ -21,7 +21,7 @@ fn two_sum<A: Math>(a: A, b: A) -> [A; 2] {
     [sum, (a - (sum - of_b)) + (b - of_b)]
 }
 
-/// Of two disjoint sets.
+/// The moments of the union of two disjoint sets.
 #[inline(always)]
 fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
     if a[0] == A::ZERO || b[0] == A::ZERO {
@@ -37,7 +37,7 @@ fn join<A: Math>(a: Moments<A>, b: Moments<A>) -> Moments<A> {
 /// Moments of numbers times a power of two, and that power: squares stay in range, whatever the numbers are.
 pub(crate) type Scaled<A> = [A; 5];
 
-/// Those of no numbers.
+/// The moments of an empty set.
 #[inline(always)]
 pub(crate) fn nothing<A: Math>() -> Scaled<A> {
     let zero = A::ZERO;
@@ -96,7 +96,7 @@ pub(crate) fn with_values<A: Math, const N: usize>(moments: Scaled<A>, values: [
     [count, mean, rest, squares, scale]
 }
 
-/// Of two disjoint sets.
+/// The moments of the union of two disjoint sets.
 #[inline(always)]
 pub(crate) fn join_scaled<A: Math>(a: Scaled<A>, b: Scaled<A>) -> Scaled<A> {
     let scale = if a[4] < b[4] { a[4] } else { b[4] };

@@ -55,7 +55,7 @@ pub trait Bits: Element {
 
 /// A floating-point [`Number`]: f32, f64, f16, bf16.
 pub trait Real: Number<Sum = Self> + Float {
-    /// The mean of so many elements of these sums, rounded once.
+    /// The mean of `count` elements whose sums are `sums`, rounded once.
     fn mean_from_device(sums: MeanSums<Self::DeviceSum>, count: usize) -> Self;
 }
 

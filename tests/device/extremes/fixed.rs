@@ -54,7 +54,7 @@ impl Fixed {
         self
     }
 
-    /// Whether it is below, at or above 0.
+    /// Compares the number with 0.
     pub fn sign(&self) -> Ordering {
         if self.0[WORDS - 1] >> 63 != 0 {
             return Ordering::Less;
