@@ -203,7 +203,7 @@ macro_rules! float_bins {
                     // An edge is near. The estimate is off by one at most, as long as there are 2²⁰ bins at most.
                     let x: f64 = self.cast();
                     let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
-                    let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge);
+                    let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
                     bin = (bin + is_above as u32).saturating_sub(is_below as u32);
                 }
                 Some(bin)
