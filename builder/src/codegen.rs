@@ -1,7 +1,6 @@
 //! From the linked module to the PTX and cubin of one part for one architecture.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::Arch;
@@ -15,6 +14,7 @@ use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
 use crate::ptxas::{self, Resources};
+use crate::recursion;
 use crate::rewrite::Kernel;
 use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
@@ -97,7 +97,7 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
         link::write_public(&public, kernels.iter().copied(), &linked.visible, reporters)?;
         let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
-        let mut command = Command::new(llvm.tool("opt"));
+        let mut command = llvm.passes("opt");
         command.args(&cpu).args(UNROLLING).arg(REFLECTION);
         match reporters {
             Reporters::Private => command
@@ -122,14 +122,14 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
 
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
     let ptx = out.join(format!("{name}.{arch}.ptx"));
-    let mut command = Command::new(llvm.tool("llc"));
+    let mut command = llvm.passes("llc");
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     // Only what the rewrite has marked.
     command.arg("-fp-contract=off");
     tools::run(command.arg(&optimised), &input).map_err(|error| {
         no_code::explain(error, &linked.kernels, || optimise(Reporters::Public, &kernels).map(|(_, ir)| ir))
     })?;
-    let text = [narrow::store_whole_registers, callees::hide, wrapping::spell_out]
+    let text = [narrow::store_whole_registers, recursion::reconverge, callees::hide, wrapping::spell_out]
         .into_iter()
         .fold(link::read(&ptx)?, |text, corrected: fn(&str) -> String| corrected(&text));
     link::write(&ptx, &text)?;

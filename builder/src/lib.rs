@@ -61,6 +61,7 @@ mod parts;
 mod ptx;
 mod ptxas;
 mod ready_made;
+mod recursion;
 mod report;
 mod rewrite;
 pub mod setup;

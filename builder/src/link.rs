@@ -88,7 +88,7 @@ pub fn link(
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
     write_public(&public, &rewritten.kernels, &rewritten.visible, Reporters::Public)?;
-    let mut command = Command::new(llvm.tool("opt"));
+    let mut command = llvm.passes("opt");
     // Parts are inlined at the same time, later. Without libdevice what is left of it after that decides.
     let passes = match cuda.libdevice {
         Some(_) => "-passes=internalize,globaldce".to_owned(),
@@ -102,7 +102,7 @@ pub fn link(
     let mut link = Command::new(llvm.tool("llvm-link"));
     link.args(["--only-needed", "--internalize", "--suppress-warnings", "-o"]).arg(&bitcode).arg(&reduced);
     link.args(&cuda.libdevice);
-    let mut disassemble = Command::new(llvm.tool("opt"));
+    let mut disassemble = llvm.passes("opt");
     disassemble
         .args(["-passes=strip-dead-debug-info", "-strip-debug", "-S", "-o"])
         .arg(&reachable)

@@ -15,7 +15,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use std::path::Path;
-use std::process::Command;
 
 use crate::error::Error;
 use crate::link::{self, INLINED, MAILBOX};
@@ -27,7 +26,7 @@ use crate::tools;
 pub fn replace(llvm: &LlvmTools, file: &Path, ir: &str, input: &str) -> Result<(), Error> {
     let Some(ir) = rewrite(ir) else { return Ok(()) };
     link::write(file, &ir)?;
-    let mut command = Command::new(llvm.tool("opt"));
+    let mut command = llvm.passes("opt");
     command.arg(format!("-passes={INLINED}")).args(["-S", "-o"]).arg(file).arg(file);
     tools::run(&mut command, input).map(drop)
 }

@@ -12,8 +12,6 @@ use crate::rewrite::Kernel;
 struct Function<'a> {
     params: Vec<MachineParam>,
     calls: Vec<&'a str>,
-    /// Whether it calls through a pointer.
-    is_indirect: bool,
     /// Whether it multiplies matrices by `wgmma`.
     has_wgmma: bool,
 }
@@ -24,6 +22,9 @@ struct MachineParam {
     size: u64,
     align: u64,
 }
+
+/// The callee of a call through a pointer: a function that calls all whose address the module takes.
+pub const ANY: &str = "%";
 
 /// The text of a PTX module, read.
 #[derive(Debug)]
@@ -53,21 +54,52 @@ impl<'a> Ptx<'a> {
             } else if line.contains("wgmma.mma_async") {
                 function.has_wgmma = true;
             } else if let Some(callee) = callee(line) {
-                match callee.starts_with('%') {
-                    true => function.is_indirect = true,
-                    false => function.calls.push(callee),
-                }
+                function.calls.push(if callee.starts_with('%') { ANY } else { callee });
             }
         }
-        Ptx { functions }
+        let mut ptx = Ptx { functions };
+        if ptx.functions.values().any(|function| function.calls.contains(&ANY)) {
+            let calls = ptx.pointed_at(text);
+            ptx.functions.insert(ANY, Function { calls, ..Function::default() });
+        }
+        ptx
+    }
+
+    /// The functions whose names stand in lines that are neither their headers nor calls: their addresses are taken.
+    fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
+        let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
+        let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));
+        let functions: HashSet<&str> = text
+            .lines()
+            .filter(is_other)
+            .flat_map(words)
+            .filter(|word| self.functions.contains_key(word))
+            .collect();
+        functions.into_iter().collect()
+    }
+
+    /// The functions that may be called while they run, [`ANY`] among them.
+    pub fn recursive(&self) -> HashSet<&'a str> {
+        let is_recursive = |(&name, function): (&&'a str, &Function<'a>)| {
+            self.reached(function.calls.iter().copied()).contains(name).then_some(name)
+        };
+        self.functions.iter().filter_map(is_recursive).collect()
+    }
+
+    /// Whether a function, or one that it calls, calls `callee`.
+    pub fn reaches(&self, caller: &str, callee: &str) -> bool {
+        let calls = self.functions.get(caller).map_or(&[][..], |function| &function.calls);
+        self.reached(calls.iter().copied()).contains(callee)
     }
 
     /// Whether the stack of a kernel's threads is not known before it runs: it recurses, or calls through a pointer.
     pub fn has_unknown_stack(&self, kernel: &str) -> bool {
         self.reached([kernel]).into_iter().any(|name| {
-            self.functions.get(name).is_some_and(|function| {
-                function.is_indirect || self.reached(function.calls.iter().copied()).contains(name)
-            })
+            name == ANY
+                || self
+                    .functions
+                    .get(name)
+                    .is_some_and(|function| self.reached(function.calls.iter().copied()).contains(name))
         })
     }
 

@@ -1,7 +1,8 @@
 //! Which of some bins of equal width a number lies in, exactly.
 //!
-//! A float's place is estimated in its accumulator's type. Where an edge is nearer than the estimate may be off, the float is
-//! compared with the edges themselves. Those are found by comparing integers, which are exact whatever the range is.
+//! A float's bin is estimated in its accumulator's type and corrected by comparing the float with edges, which are found by
+//! comparing integers: exact whatever the range is. Where a table has the edges in the float's own type, the estimate is never
+//! too high, and one comparison corrects it. Else the float is compared only if the estimate is near an edge.
 
 use core::cmp::Ordering;
 
@@ -29,11 +30,23 @@ pub struct Bins<T> {
     pub slack: u32,
 }
 
+/// The first number of each of a launch's bins.
+#[derive(Debug, Clone, Copy)]
+pub enum Edges<'a, T> {
+    /// In the type of the numbers; for fewer than 2¹⁵ bins.
+    Table(&'a [T]),
+    /// As [edge()] says.
+    Exact(&'a [f64]),
+}
+
 /// A number of which an even histogram is made.
 pub trait Binned: Scalar {
     /// The bin of a number; `None` outside, and of NaN. Whatever the bins are, it is below their number, if there are any.
-    /// `edges` has the [edge()] of each bin of floats; integers do not need it.
-    fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32>;
+    /// Integers do not need the edges.
+    fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32>;
+
+    /// The least number that is not below an [edge()].
+    fn at_or_above(edge: f64) -> Self;
 
     /// `count` bins from `lower` to `upper`, which is in the last one if the range `is_inclusive`. `None` for a range that is
     /// empty or not finite.
@@ -185,7 +198,7 @@ macro_rules! float_bins {
     ($($t:ty: $bits:ty, $acc:ty as $acc_bits:ty, $digits:expr, $most:expr;)*) => { $(
         impl Binned for $t {
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>, edges: &[f64]) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, edges: Edges<'_, Self>) -> Option<u32> {
                 let (x, lower, last) = (self.to_acc(), bins.lower.to_acc(), bins.last.to_acc());
                 if !(x >= lower && x <= last) {
                     return None;
@@ -196,17 +209,37 @@ macro_rules! float_bins {
                 let exponent = <$acc>::MAX_EXP - 1 + $digits - bins.fraction as i32;
                 let shift = <$acc>::from_bits((exponent as $acc_bits) << $digits | 1 << ($digits - 1));
                 let place = Math::mul_add(distance, scale, shift).to_bits().wrapping_sub(shift.to_bits());
-                let estimate = (place >> bins.fraction) as u32;
-                let mut bin = if estimate < bins.count { estimate } else { bins.count - 1 };
-                let mask = (1 << bins.fraction) - 1;
-                if (place as u32).wrapping_add(bins.slack) & mask < 2 * bins.slack {
-                    // An edge is near. The estimate is off by one at most, as long as there are 2²⁰ bins at most.
-                    let x: f64 = self.cast();
-                    let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
-                    let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
-                    bin = (bin + is_above as u32).saturating_sub(is_below as u32);
+                let in_range = |bin: u32| if bin < bins.count { bin } else { bins.count - 1 };
+                match edges {
+                    Edges::Table(edges) => {
+                        // The bin or the one before it, as a bin is wider than twice what the estimate is off.
+                        let bin = in_range((place.saturating_sub(bins.slack as $acc_bits) >> bins.fraction) as u32);
+                        let is_above = bin + 1 < bins.count && edges.get(bin as usize + 1).is_some_and(|edge| x >= edge.to_acc());
+                        Some(bin + is_above as u32)
+                    }
+                    Edges::Exact(edges) => {
+                        let bin = in_range((place >> bins.fraction) as u32);
+                        let mask = (1 << bins.fraction) - 1;
+                        if (place as u32).wrapping_add(bins.slack) & mask >= 2 * bins.slack {
+                            return Some(bin);
+                        }
+                        // An edge is near. The estimate is off by one at most, as long as there are 2²⁰ bins at most.
+                        let x: f64 = self.cast();
+                        let is_below = edges.get(bin as usize).is_some_and(|edge| x < *edge);
+                        let is_above = edges.get(bin as usize + 1).is_some_and(|edge| x >= *edge) && bin + 1 < bins.count;
+                        Some((bin + is_above as u32).saturating_sub(is_below as u32))
+                    }
                 }
-                Some(bin)
+            }
+
+            fn at_or_above(edge: f64) -> Self {
+                let nearest: Self = edge.cast();
+                match nearest.to_bits() {
+                    _ if nearest.cast::<f64>() >= edge => nearest,
+                    bits if edge > 0.0 => Self::from_bits(bits + 1),
+                    // A negative number that is below the edge is not zero.
+                    bits => Self::from_bits(bits - 1),
+                }
             }
 
             fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>> {
@@ -243,7 +276,7 @@ macro_rules! integer_bins {
         impl Binned for $t {
             /// Exact: the estimate is off by one at most, as long as there are 2²⁰ bins at most.
             #[inline(always)]
-            fn bin(self, bins: &Bins<Self>, _: &[f64]) -> Option<u32> {
+            fn bin(self, bins: &Bins<Self>, _: Edges<'_, Self>) -> Option<u32> {
                 if !(self >= bins.lower && self <= bins.last) {
                     return None;
                 }
@@ -260,6 +293,10 @@ macro_rules! integer_bins {
                 };
                 // Of other factors it may be any.
                 Some(if bin < bins.count { bin } else { bins.count - 1 })
+            }
+
+            fn at_or_above(edge: f64) -> Self {
+                edge as Self
             }
 
             fn bins(count: u32, lower: Self, upper: Self, is_inclusive: bool) -> Option<Bins<Self>> {

@@ -11,7 +11,7 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 use crate::access::access;
-pub use crate::bins::{Binned, Bins, edge};
+pub use crate::bins::{Binned, Bins, Edges, edge};
 use crate::tile::{Split, each, for_each, in_first_row, lanes, load, with_lanes};
 
 /// The counters of a block: copies of all bins of all channels, or none, and then the counts themselves.
@@ -96,7 +96,7 @@ pub fn even_edges(lower: f64, upper: f64, mut edges: DisjointMut<f64>) {
 }
 
 /// Adds to `counts` the number of elements of `x` in each of the [`Bins`] with these values, of which [`even_edges()`] has
-/// written the `edges` for floats. No block sees 2³² elements.
+/// written the `edges` for floats. No block sees 2³² elements. `table` has room for all edges, or is empty.
 #[kernel(
     types(T = f32, f64, f16, bf16, u8, i32, u32),
     consts(ITEMS = 2; VECTOR = 16),
@@ -114,12 +114,16 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     slack: u32,
     edges: &[f64],
     x: &[T],
+    mut table: Shared<[T]>,
     mut local: Shared<[Atomic<u32, scope::Block>]>,
     counts: &[Atomic<u64>],
 ) {
     let bins = Bins { count: bins, lower, last, factors, fraction, slack };
+    let has_room = table.len() == edges.len();
+    let table = table.fill(|[i]| edges.get(i).map_or(lower, |&edge| T::at_or_above(edge)));
+    let bin = |item: T| item.bin(&bins, if has_room { Edges::Table(table) } else { Edges::Exact(edges) });
     with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, |item| item.bin(&bins, edges));
+        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, bin);
     })
 }
 

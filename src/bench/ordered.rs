@@ -1,7 +1,7 @@
 //! Scans, selection, histograms and sorts as benchmarks: their data and the right results; and [`Sort`], which is no
 //! [`Operation`](super::Operation), because its kernels have one configuration.
 
-use gpu_kernels::histogram::{Binned, edge};
+use gpu_kernels::histogram::{Binned, Edges, edge};
 use gpu_spec::KernelSpec;
 use gpu_std::Kernel;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
@@ -92,7 +92,7 @@ pub(super) fn histogram<T: Element + Number + Binned>(setup: &Setup<'_>) -> Prep
     let mut expected = vec![0_u64; BINS];
     let [first, last] = [lower, upper].map(|end| end.cast::<f64>());
     let edges: Vec<f64> = (0..BINS as u32).map(|i| edge(first, last, i, BINS as u32)).collect();
-    for bin in data.iter().filter_map(|value| value.bin(&bins, &edges)) {
+    for bin in data.iter().filter_map(|value| value.bin(&bins, Edges::Exact(&edges))) {
         expected[bin as usize] += 1;
     }
     let parts = Parts {

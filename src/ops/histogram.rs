@@ -59,6 +59,11 @@ fn local_len(counts: usize) -> usize {
     }
 }
 
+/// The table of edges of a block in shared memory: of all, or of none where there is no room.
+fn table_len<T>(edges: usize) -> SharedLen {
+    SharedLen(if edges * size_of::<T>() <= MOST_BYTES { edges } else { 0 })
+}
+
 /// Plans the launch, and clears the counts.
 fn plan<'s, T: Scalar + DeviceCopy>(
     (operation, kernel): (&'static str, &'static str),
@@ -180,6 +185,7 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         Value<u32>,
         Slice<f64>,
         Slice<T>,
+        Shared<T>,
         Shared<u32>,
         AtomicSlice<u64>,
     );
@@ -208,7 +214,8 @@ pub fn histogram_even_with<'x, 'c, T: Element<Scalar = T> + Binned>(
         let launch = Launch::auto(edges.len());
         kernel.launch(stream, launch, (lower.cast::<f64>(), upper.cast::<f64>(), &mut edges))?;
     }
-    let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, local, counts);
+    let table = table_len::<T>(edges.len());
+    let arguments = (channels, count, lower, last, factors, fraction, slack, &edges, x, table, local, counts);
     // SAFETY: these are the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>(arguments) }
 }
@@ -275,8 +282,7 @@ pub fn histogram_edges_with<'x, 'e, 'c, T: Number>(
         );
     }
     let Some(plan) = plan((NAME, NAME), stream, config.into(), &x, &mut counts)? else { return Ok(()) };
-    let has_room = edges.len() * size_of::<T>() <= MOST_BYTES;
-    let table = SharedLen(if has_room { edges.len() } else { 0 });
+    let table = table_len::<T>(edges.len());
     let local = SharedLen(local_len(counts.len()));
     // SAFETY: these are the parameters of the kernel.
     unsafe { plan.launch::<Params<T>, _>((channels, edges, x, table, local, counts)) }

@@ -54,6 +54,14 @@ impl LlvmTools {
     pub fn tool(&self, tool: &str) -> PathBuf {
         self.folder.join(tool)
     }
+
+    /// A run of `opt` or `llc`. Of text they take names as long as those that they write: inlining joins the names of functions,
+    /// and LLVM refuses to read a name of more than 1024 bytes.
+    pub fn passes(&self, tool: &str) -> Command {
+        let mut command = Command::new(self.tool(tool));
+        command.arg("-non-global-value-max-name-size=1000000");
+        command
+    }
 }
 
 /// Where a device toolchain comes from.
@@ -243,6 +251,27 @@ fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_more_than_1024_bytes_are_read() {
+        let llvm = find_device_toolchain().found.expect("a device toolchain").llvm;
+        let folder = env::temp_dir();
+        let text = folder.join(format!("warpsmith-long-names-{}.ll", std::process::id()));
+        let block = "b".repeat(2000);
+        std::fs::write(
+            &text,
+            format!("define void @f() {{\n  br label %{block}\n{block}:\n  ret void\n}}\n"),
+        )
+        .unwrap();
+        for (tool, arguments) in
+            [("opt", ["-S", "-passes=verify"]), ("llc", ["-mtriple=nvptx64", "-mcpu=sm_80"])]
+        {
+            let read =
+                llvm.passes(tool).args(arguments).arg(&text).args(["-o", "/dev/null"]).output().unwrap();
+            assert!(read.status.success(), "{tool}: {}", String::from_utf8_lossy(&read.stderr));
+        }
+        std::fs::remove_file(text).unwrap();
+    }
 
     #[test]
     fn a_missing_compiler_is_refused_with_a_reason() {

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use warpsmith::kernels::histogram::Binned;
+use warpsmith::kernels::histogram::{Binned, Bins, histogram_even};
+use warpsmith::IMAGE;
 use warpsmith::ops::{self, BinRange};
 use warpsmith::prelude::*;
 
@@ -191,5 +192,22 @@ fn empty_ranges_are_refused() {
         ),
     ] {
         assert!(error.unwrap_err().to_string().contains("not empty"));
+    }
+}
+
+/// The kernel itself takes any edges.
+#[test]
+fn edges_of_more_bins_than_there_are_count_nowhere_else() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[0.9f32; 64]).unwrap();
+    let edges = DeviceBuffer::from_host(&stream, &[0.0f64, 0.1, 0.2, 0.3]).unwrap();
+    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<histogram_even<f32, 2, 16>>().unwrap();
+    let Bins { lower, last, factors, fraction, slack, .. } = f32::bins(2, 0.0, 1.0, false).unwrap();
+    for table in [0, 4] {
+        let mut counts = DeviceBuffer::<u64>::zeros(&stream, 2).unwrap();
+        let [table, local] = [table, 2].map(SharedLen);
+        let arguments = (1, 2, lower, last, factors, fraction, slack, &edges, &x, table, local, &mut counts);
+        kernel.launch(&stream, Launch::linear(1, 64), arguments).unwrap();
+        assert_eq!(counts.to_host().unwrap(), [0, 64]);
     }
 }
