@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use warpsmith::kernels::histogram::{Binned, Bins, histogram_even};
 use warpsmith::IMAGE;
+use warpsmith::kernels::histogram::{Binned, Bins, histogram_even};
 use warpsmith::ops::{self, BinRange};
 use warpsmith::prelude::*;
 
