@@ -185,10 +185,10 @@ impl PtxBuilder {
         self
     }
 
-    /// Where the kernel crate `package` is not there, uses the image in `folder`, relative to the package's folder, that
+    /// Where the kernel crate `name` is not there, uses the image in `folder`, relative to the package's folder, that
     /// [`export_image`](crate::export_image) wrote. For packages from a registry, in which the kernel crate is another package.
-    pub fn ready_made(mut self, package: impl Into<String>, folder: impl Into<PathBuf>) -> PtxBuilder {
-        self.ready_made = Some((package.into(), folder.into()));
+    pub fn ready_made(mut self, name: impl Into<String>, folder: impl Into<PathBuf>) -> PtxBuilder {
+        self.ready_made = Some((name.into(), folder.into()));
         self
     }
 
@@ -264,7 +264,7 @@ impl PtxBuilder {
         let warning = format!("{name} has no GPU image (the emulated device works): {reason}");
         let package = Package { name: name.clone(), version: String::new() };
         let packages = Packages { package: &package, dependencies: &[], sources: &[] };
-        let mut built = without_image(folders, &packages, reason, vec![warning])?;
+        let mut built = without_image(folders, &name.replace('-', "_"), &packages, reason, vec![warning])?;
         built.watched = vec![folders.manifest_dir.join("Cargo.toml")];
         Ok(Some(built))
     }
@@ -363,7 +363,7 @@ impl PtxBuilder {
         let lock = compile::lock(&kernel_crate.sources.gpu_target)?;
         let compiled = self.compile(folders, kernel_crate, tools)?;
         let package = compiled.package;
-        let name = package.replace('-', "_");
+        let name = kernel_crate.manifest.library_name();
         let work = folders.out_dir.join(format!("{name}_ir"));
         let keep = is_set("WARPSMITH_KEEP_IR");
 
@@ -414,10 +414,10 @@ impl PtxBuilder {
         let job = Job { llvm: &tools.llvm, cuda, linked: &linked, work: &work, out: &folders.out_dir };
         let runtime = &linked.device_runtime;
         let parts = match self.one_module {
-            true => parts::undivided(&package, &linked.kernels, runtime),
+            true => parts::undivided(&name, &linked.kernels, runtime),
             false => {
                 let ir = link::read(&linked.reachable)?;
-                parts::divide(&ir, &package, &linked.kernels, runtime, archs)
+                parts::divide(&ir, &name, &linked.kernels, runtime, archs)
             }
         };
         let modules = codegen::generate_all(&job, &parts, archs)?;
@@ -490,18 +490,19 @@ impl KernelCrate {
         let all = packages::of(&self.manifest);
         let packages =
             Packages { package: &all[0], dependencies: &all[1..], sources: &self.sources.packages };
-        without_image(folders, &packages, reason, warnings)
+        without_image(folders, &self.manifest.library_name(), &packages, reason, warnings)
     }
 }
 
 /// An image without modules, that says why.
 fn without_image(
     folders: &Folders,
+    name: &str,
     packages: &Packages<'_>,
     reason: &str,
     warnings: Vec<String>,
 ) -> Result<BuiltImage, Error> {
-    let file = folders.out_dir.join(format!("{}_image.rs", packages.package.name.replace('-', "_")));
+    let file = folders.out_dir.join(format!("{name}_image.rs"));
     let host = toolchain::host_compiler().unwrap_or_default();
     let compilers = image::Compilers { device: "", host: &host };
     link::write(&file, &image::without_code(packages, &compilers, reason))?;

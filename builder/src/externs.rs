@@ -34,7 +34,7 @@ pub fn check(ptx: &str, linked: &Linked) -> Result<(), Error> {
 
 fn fix(name: &str) -> &'static str {
     if name.starts_with("__warpsmith_panic") {
-        ": gpu-std defines it; add gpu-std to the kernel crate's dependencies and `use` it"
+        ": gpu-std defines it; add warpsmith-gpu-std to the kernel crate's dependencies and `use` it"
     } else if name.starts_with("__nv_") {
         ": libdevice does not have it"
     } else {

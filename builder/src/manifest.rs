@@ -65,6 +65,12 @@ impl Manifest {
         Package { name, version }
     }
 
+    /// The name of the library, as Rust writes it.
+    pub fn library_name(&self) -> String {
+        let name = get_in(&self.table, &["lib", "name"]).and_then(Value::as_str);
+        name.map_or_else(|| self.to_package().name, str::to_owned).replace('-', "_")
+    }
+
     /// The source file of the library.
     pub fn library(&self) -> PathBuf {
         let path = get_in(&self.table, &["lib", "path"]).and_then(Value::as_str);

@@ -37,21 +37,20 @@ impl Part {
     }
 }
 
-/// Divides the kernels of the module `ir` of `package`. Kernels that the device runtime is for, or that are launched by
+/// Divides the kernels of the module `ir` of the crate `crate_name`. Kernels that the device runtime is for, or that are launched by
 /// these, are in the last part; those launched are in an ordinary part too, where the host finds them.
 pub fn divide(
     ir: &str,
-    package: &str,
+    crate_name: &str,
     kernels: &[Kernel],
     runtime: &DeviceRuntime,
     archs: &[Arch],
 ) -> Vec<Part> {
-    let crate_name = package.replace('-', "_");
     let plain: Vec<&Kernel> = kernels.iter().filter(|kernel| !runtime.is_user(&kernel.symbol)).collect();
     let mut names: Vec<String> = Vec::new();
     let mut groups: Vec<usize> = Vec::new();
     for kernel in &plain {
-        let name = name(kernel, &crate_name, archs);
+        let name = name(kernel, crate_name, archs);
         let group = names.iter().position(|known| *known == name).unwrap_or_else(|| {
             names.push(name);
             names.len() - 1
@@ -64,7 +63,7 @@ pub fn divide(
         groups.iter_mut().filter(|group| merged.contains(group)).for_each(|group| *group = into);
     }
     let stem = |name: &str| match name == crate_name {
-        true => crate_name.clone(),
+        true => crate_name.to_owned(),
         false => {
             let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
             format!("{crate_name}.{}", name.chars().map(plain).collect::<String>())
@@ -97,8 +96,8 @@ pub fn divide(
 }
 
 /// All kernels in one part.
-pub fn undivided(package: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
-    let name = package.replace('-', "_");
+pub fn undivided(crate_name: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
+    let name = crate_name.to_owned();
     let kernels = kernels.iter().map(|kernel| kernel.symbol.clone()).collect();
     vec![Part { stem: name.clone(), name, is_linked: runtime.is_needed(), kernels }]
 }
@@ -154,7 +153,7 @@ mod tests {
     /// `NAME: KERNEL KERNEL` of each part.
     fn divided(ir: &str, kernels: &[Kernel]) -> Vec<String> {
         let runtime = DeviceRuntime::of(ir, kernels);
-        let parts = divide(ir, "my-kernels", kernels, &runtime, &[Arch::SM_80, Arch::SM_90A]);
+        let parts = divide(ir, "my_kernels", kernels, &runtime, &[Arch::SM_80, Arch::SM_90A]);
         parts.iter().map(|part| format!("{}: {}", part.name, part.kernels.join(" "))).collect()
     }
 

@@ -98,12 +98,20 @@ pub struct NewArgs {
     /// A library of kernels that others depend on, instead of a program
     #[arg(long)]
     pub lib: bool,
-    /// Take Warpsmith from a git repository [default: this version from the registry]
-    #[arg(long, value_name = "URL", conflicts_with = "path_to_warpsmith")]
-    pub git: Option<String>,
+    /// Take Warpsmith from a git repository
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = env!("CARGO_PKG_REPOSITORY"),
+        conflicts_with_all = ["path_to_warpsmith", "registry"]
+    )]
+    pub git: String,
     /// Take Warpsmith from a copy of its repository
     #[arg(long = "path", value_name = "FOLDER")]
     pub path_to_warpsmith: Option<PathBuf>,
+    /// Take this version from the registry, which has it from the first release on
+    #[arg(long, conflicts_with = "path_to_warpsmith")]
+    pub registry: bool,
 }
 
 /// Output as JSON.

@@ -8,12 +8,13 @@ use std::path::Path;
 use comfy_table::Cell;
 use serde::Serialize;
 use warpsmith::library::Vendor;
-use warpsmith::profiler::CounterPermission;
+use warpsmith::driver::counters::CounterPermission;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 
 use crate::args::JsonArg;
 use crate::image;
+#[cfg(feature = "collective")]
 use crate::ranks;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
@@ -53,6 +54,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.extend(libraries());
     checks.extend(hardware_counters());
+    #[cfg(feature = "collective")]
     checks.extend(ranks::checks());
     checks.push(gpu_image());
     checks.extend(build_tools());

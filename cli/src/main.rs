@@ -1,63 +1,7 @@
-//! The `warpsmith` command: thin, over `warpsmith` and `warpsmith-builder`. The measuring commands are in
-//! `warpsmith::bench::command`, which programs with kernels of their own have, too.
-//!
-//! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
-//! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
-//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` and
-//! `launch` have that of the program that they ran. A reader that closes the pipe early ends nothing with a panic.
-
-mod args;
-mod check;
-mod child;
-mod counters;
-mod descendants;
-mod devices;
-mod doctor;
-mod image;
-mod kernels;
-mod launch;
-mod memory;
-mod memory_bar;
-mod memory_report;
-mod memory_view;
-mod network;
-mod new;
-mod occupancy;
-mod outputs;
-mod profile;
-mod ranks;
-mod setup;
-mod trace;
-mod visibility;
+//! The `warpsmith` command; see the library beside it.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use warpsmith::bench::command::{Program, said};
-
-use crate::args::{Cli, Command};
-
 fn main() -> ExitCode {
-    // `warpsmith check` has cargo start this program in place of rustc.
-    if let Some(code) = warpsmith_check::wrapper() {
-        return code;
-    }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return said("warpsmith", &error),
-    };
-    let program = Program { name: "warpsmith", suite: &warpsmith::bench::suite(Vec::new()) };
-    program.end(match cli.command {
-        Command::Check(args) => check::run(&args),
-        Command::Devices(args) => devices::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Kernels(args) => kernels::run(&args),
-        Command::Launch(args) => launch::run(&args),
-        Command::Measure(command) => command.run(&program),
-        Command::Memory(args) => memory::run(&args),
-        Command::New(args) => new::run(&args),
-        Command::Profile(args) => profile::run(&args),
-        Command::Setup => setup::run(),
-        Command::Trace(args) => trace::run(&args),
-    })
+    warpsmith_cli::main()
 }

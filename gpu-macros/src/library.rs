@@ -9,6 +9,9 @@ use std::path::Path;
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::quote;
 
+/// The package of gpu-std.
+const PACKAGE: &str = "warpsmith-gpu-std";
+
 /// The same tokens with the path that gpu-std has in this crate, in the place of `::gpu_std`.
 pub(crate) fn found(tokens: TokenStream) -> TokenStream {
     let own = std::env::var("CARGO_MANIFEST_DIR");
@@ -27,7 +30,7 @@ fn path_of(folder: &Path) -> Option<TokenStream> {
         manifests.find_map(|path| text(path).filter(|text| text.contains("[workspace")))
     };
     let name = |package| name_of(&manifest, package, &root);
-    let path = match (name("gpu-std"), name("warpsmith")) {
+    let path = match (name(PACKAGE), name("warpsmith")) {
         (Some(name), _) => vec![name],
         (None, Some(facade)) => vec![facade, "gpu_std".to_owned()],
         (None, None) => return None,
@@ -53,7 +56,9 @@ fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> 
             }
         };
         if is_it {
-            found = Some(dependency.name.replace('-', "_"));
+            // A dependency that is not renamed has its library's name.
+            let name = if dependency.name == PACKAGE { "gpu_std" } else { &dependency.name };
+            found = Some(name.replace('-', "_"));
         }
     }
     found
@@ -191,36 +196,36 @@ mod tests {
     use super::*;
 
     fn name(manifest: &str, package: &str) -> Option<String> {
-        let root = "[workspace.dependencies]\ndevice = { path = \"x\", package = \"gpu-std\" }\n";
+        let root = "[workspace.dependencies]\ndevice = { path = \"x\", package = \"warpsmith-gpu-std\" }\n";
         name_of(manifest, package, &|| Some(root.to_owned()))
     }
 
     #[test]
     fn names_are_those_of_the_manifest() {
         for (manifest, expected) in [
-            ("[dependencies]\ngpu-std = \"0.1\"\n", Some("gpu_std")),
+            ("[dependencies]\nwarpsmith-gpu-std = \"0.1\"\n", Some("gpu_std")),
             (
-                "[dependencies]\nmy-std = { version = \"0.1\", package = \"gpu-std\" } # renamed\n",
+                "[dependencies]\nmy-std = { version = \"0.1\", package = \"warpsmith-gpu-std\" } # renamed\n",
                 Some("my_std"),
             ),
-            ("[dependencies.my-std]\nversion = \"0.1\"\npackage = \"gpu-std\"\n", Some("my_std")),
-            ("[dependencies.gpu-std]\nversion = \"0.1\"\n", Some("gpu_std")),
-            ("[dependencies]\nk.package = \"gpu-std\"\nk.version = \"0.1\"\n", Some("k")),
+            ("[dependencies.my-std]\nversion = \"0.1\"\npackage = \"warpsmith-gpu-std\"\n", Some("my_std")),
+            ("[dependencies.warpsmith-gpu-std]\nversion = \"0.1\"\n", Some("gpu_std")),
+            ("[dependencies]\nk.package = \"warpsmith-gpu-std\"\nk.version = \"0.1\"\n", Some("k")),
             ("[dependencies]\ndevice.workspace = true\n", Some("device")),
             ("[dependencies]\ndevice = { workspace = true, features = [\"glam\"] }\n", Some("device")),
-            ("[target.'cfg(unix)'.dependencies]\ng = { package = \"gpu-std\" }\n", Some("g")),
-            ("[dev-dependencies]\ngpu-std.workspace = true\n", Some("gpu_std")),
+            ("[target.'cfg(unix)'.dependencies]\ng = { package = \"warpsmith-gpu-std\" }\n", Some("g")),
+            ("[dev-dependencies]\nwarpsmith-gpu-std.workspace = true\n", Some("gpu_std")),
             (
-                "[dependencies]\ng = { features = [\n  \"glam\", # and , or }\n  \"a\"\n], package = \"gpu-std\" }\n",
+                "[dependencies]\ng = { features = [\n  \"glam\", # and , or }\n  \"a\"\n], package = \"warpsmith-gpu-std\" }\n",
                 Some("g"),
             ),
-            ("[dependencies]\na = { features = [\"b, package = 'gpu-std'\"] }\n", None),
-            ("[package]\ndescription = \"\"\"\n[dependencies]\ngpu-std = '1'\n\"\"\"\n", None),
-            ("[dependencies] # all\n'gpu-std' = '1'# \"quoted\n", Some("gpu_std")),
-            ("[package]\nname = \"gpu-std\"\n[dependencies]\nserde = \"1\"\n", None),
-            ("[dependencies]\ngpu-std = { package = \"another\" }\n", None),
+            ("[dependencies]\na = { features = [\"b, package = 'warpsmith-gpu-std'\"] }\n", None),
+            ("[package]\ndescription = \"\"\"\n[dependencies]\nwarpsmith-gpu-std = '1'\n\"\"\"\n", None),
+            ("[dependencies] # all\n'warpsmith-gpu-std' = '1'# \"quoted\n", Some("gpu_std")),
+            ("[package]\nname = \"warpsmith-gpu-std\"\n[dependencies]\nserde = \"1\"\n", None),
+            ("[dependencies]\nwarpsmith-gpu-std = { package = \"another\" }\n", None),
         ] {
-            assert_eq!(name(manifest, "gpu-std").as_deref(), expected, "{manifest}");
+            assert_eq!(name(manifest, PACKAGE).as_deref(), expected, "{manifest}");
         }
         assert_eq!(
             name("[dependencies]\nw = { package = \"warpsmith\" }\n", "warpsmith").as_deref(),

@@ -1,9 +1,9 @@
 //! What checking costs, in time and memory. The times are those of the calling thread, which runs a checked launch alone, and
 //! of the clock on the wall. A launch that is not checked runs on all cores; with `RAYON_NUM_THREADS=1` on one.
 //!
-//! - `warpsmith check bench --package gpu-std --bench checked`: checked;
+//! - `warpsmith check bench --package warpsmith-gpu-std --bench checked`: checked;
 //! - the same with `WARPSMITH_CHECK=0` set for the program that it builds: compiled for the check, not checked;
-//! - `cargo bench --package gpu-std --bench checked`: neither.
+//! - `cargo bench --package warpsmith-gpu-std --bench checked`: neither.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;

@@ -8,28 +8,35 @@
 //! | --- | --- |
 //! | `operations` | the operations as benchmarks |
 //! | `rows` | those on rows, with their data and references |
-//! | `ordered` | scans, selection, histograms, sorts |
+//! | `ordered` | scans, selection, histograms |
+//! | `sort` | the sort |
 //! | `products` | matrix products, by schedules |
 //! | `own` | a user's own functions and operators as benchmarks |
 //! | `prepare` | their data, and the reference they are checked against |
 //! | `probes` | copies, reads and multiplications that stand for the device's limits |
 
 mod operations;
+#[cfg(any(feature = "histogram", feature = "scan"))]
 mod ordered;
 mod own;
 mod prepare;
 mod probes;
 #[cfg(feature = "tensor")]
 mod products;
+#[cfg(feature = "rows")]
 mod rows;
+#[cfg(feature = "sort")]
+mod sort;
 
 pub use operations::{OPERATIONS, Operation};
-pub use ordered::Sort;
 pub use own::{map, reduce};
 pub use probes::probes;
 #[cfg(feature = "tensor")]
 pub use products::{PRODUCTS, Product};
+#[cfg(feature = "rows")]
 pub use rows::{ROW_OPERATIONS, RowOperation};
+#[cfg(feature = "sort")]
+pub use sort::Sort;
 pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
@@ -42,18 +49,33 @@ use benchmark::{Benchmark, Suite};
 /// # Ok::<(), warpsmith::bench::error::Error>(())
 /// ```
 pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
-    let operations = OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
-    let of_rows = ROW_OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
-    let sort = std::iter::once(Box::new(Sort) as Box<dyn Benchmark>);
-    let all = own.into_iter().chain(operations).chain(of_rows).chain(sort);
+    let mut benchmarks = own;
+    for operation in OPERATIONS.iter().filter(|operation| !operation.dtypes().is_empty()) {
+        benchmarks.push(Box::new(*operation));
+    }
+    #[cfg(feature = "rows")]
+    benchmarks.extend(ROW_OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>));
+    #[cfg(feature = "sort")]
+    benchmarks.push(Box::new(Sort));
     #[cfg(feature = "tensor")]
-    let all = all.chain(PRODUCTS.iter().map(|product| Box::new(*product) as Box<dyn Benchmark>));
-    Suite { benchmarks: all.collect(), probes }
+    benchmarks.extend(PRODUCTS.iter().map(|product| Box::new(*product) as Box<dyn Benchmark>));
+    let left_out = FEATURES.iter().filter(|(_, is_on, _)| !is_on);
+    let left_out = left_out.flat_map(|&(feature, _, names)| names.iter().map(move |&name| (name, feature)));
+    Suite { benchmarks, left_out: left_out.collect(), probes }
 }
+
+/// The features that bring operations, whether they are on, and with what the operations' names begin.
+const FEATURES: [(&str, bool, &[&str]); 5] = [
+    ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
+    ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),
+    ("scan", cfg!(feature = "scan"), &["scan_", "compact_"]),
+    ("sort", cfg!(feature = "sort"), &["radix_"]),
+    ("tensor", cfg!(feature = "tensor"), &["matmul"]),
+];
 
 /// Only `own` benchmarks, with the probes that they are held against.
 pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
-    Suite { benchmarks: own, probes }
+    Suite { benchmarks: own, left_out: Vec::new(), probes }
 }
 
 /// The `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`; with `; ops` at the

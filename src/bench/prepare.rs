@@ -14,6 +14,7 @@ use warpsmith_tuner::error::Result;
 use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
+#[cfg(any(feature = "histogram", feature = "scan"))]
 use super::ordered;
 use crate::ops::{self, Config, Number, Real};
 use crate::random::{Layout, fixed};
@@ -34,6 +35,7 @@ const FILLED: f64 = 3.0;
 /// Out of memory, and whatever else the runtime reports.
 pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
     let setting = Setting(setup);
+    #[cfg(feature = "histogram")]
     if name == "histogram_even" {
         return match setup.dtype {
             "f32" => ordered::histogram::<f32>(setup),
@@ -269,24 +271,28 @@ impl Setting<'_> {
                 |s, c, i, o| ops::argmax_into_with(s, c, &i[0], o),
                 |data| first(data, |v| v),
             ),
+            #[cfg(feature = "scan")]
             "scan_sum" => ordered::scan::<T>(
                 self.0,
                 Values::Whole,
                 |s, c, x, o| ops::inclusive_sum_with(s, c, x, o),
                 |sum, x| sum + x,
             ),
+            #[cfg(feature = "scan")]
             "scan_min" => ordered::scan::<T>(
                 self.0,
                 Values::Extremes,
                 |s, c, x, o| ops::inclusive_min_with(s, c, x, o),
                 f64::min,
             ),
+            #[cfg(feature = "scan")]
             "scan_max" => ordered::scan::<T>(
                 self.0,
                 Values::Extremes,
                 |s, c, x, o| ops::inclusive_max_with(s, c, x, o),
                 f64::max,
             ),
+            #[cfg(feature = "scan")]
             "compact_compared" => ordered::select::<T>(self.0),
             _ => Ok(None),
         }

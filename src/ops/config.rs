@@ -159,7 +159,7 @@ pub(super) fn no_such_variant(
 }
 
 /// The package of the operations' kernels.
-pub(super) const PACKAGE: &str = "gpu-kernels";
+pub(super) const PACKAGE: &str = "warpsmith-gpu-kernels";
 
 pub(super) type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
 

@@ -188,6 +188,8 @@ pub struct Probe {
 pub struct Suite {
     /// In the order in which they are listed, each with a name of its own.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
+    /// Benchmarks that the program could have: with what the names of some begin, and the cargo feature that brings them.
+    pub left_out: Vec<(&'static str, &'static str)>,
     /// Makes the probes that results are held against.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
 }
@@ -208,12 +210,16 @@ impl Suite {
     /// Finds a benchmark by name; a leading `reduce_` may be left out.
     ///
     /// # Errors
-    /// [`Error::UnknownKernel`] with the nearest names, or all of them when none is near. As [`Self::check`].
+    /// [`Error::LeftOut`] with the feature that brings it; [`Error::UnknownKernel`] with the nearest names, or all of them when
+    /// none is near. As [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
         self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
         let exact = all().find(|benchmark| benchmark.name() == name);
         exact.or_else(|| all().find(|benchmark| short(benchmark.name()) == name)).ok_or_else(|| {
+            if let Some((_, feature)) = self.left_out.iter().find(|(start, _)| name.starts_with(start)) {
+                return Error::LeftOut { name: name.to_owned(), feature };
+            }
             Error::UnknownKernel { name: name.to_owned(), hint: nearest(name, all().map(|b| b.name())) }
         })
     }

@@ -35,6 +35,17 @@ pub enum Error {
         /// Near names, or all of them.
         hint: String,
     },
+    /// A kernel that the program was built without.
+    #[error(
+        "{name} is left out of this program: build it with the feature `{feature}` of warpsmith; for the command, \
+         `cargo install warpsmith-cli --features full`, or the same from git"
+    )]
+    LeftOut {
+        /// As given.
+        name: String,
+        /// The cargo feature that brings it.
+        feature: &'static str,
+    },
     /// Two benchmarks of a program have the same name.
     #[error(
         "two benchmarks are called {name:?}, and only one could be selected; give each a name of its own"

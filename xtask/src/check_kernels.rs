@@ -23,7 +23,7 @@ const NOT_INSTRUMENTED: &[&str] =
 const DEVICE_LIBRARY: &[&str] = &[
     "test",
     "--package",
-    "gpu-std",
+    "warpsmith-gpu-std",
     "--test",
     "emulated",
     "--",

@@ -33,8 +33,20 @@ fn published(root: &Path) -> Result<Vec<String>> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     // `publish = false` is an empty list of registries.
     let published = packages.iter().filter(|package| package["publish"].is_null());
-    let names = published.filter_map(|package| package["name"].as_str());
-    Ok(names.flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
+    let names: Vec<&str> = published.filter_map(|package| package["name"].as_str()).collect();
+    if let Some(name) = names.iter().find(|name| !is_ours(name)) {
+        return Err(Error::Unexpected(format!(
+            "the package `{name}` has a name that anybody may take first: begin it with `{PREFIX}`, and give its library its own name"
+        )));
+    }
+    Ok(names.into_iter().flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
+}
+
+/// With what the names of published packages begin, so that nobody else's is among them.
+const PREFIX: &str = "warpsmith-";
+
+fn is_ours(package: &str) -> bool {
+    package == "warpsmith" || package.starts_with(PREFIX)
 }
 
 /// The images that packages carry: the file that the builder writes, and the package's folder.
@@ -172,7 +184,7 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     );
     write(outside.join(".cargo/config.toml"), &config)?;
     let project = outside.join("own-kernels");
-    run(Command::new(target_dir(root).join("debug/warpsmith")).arg("new").arg(&project))?;
+    run(Command::new(target_dir(root).join("debug/warpsmith")).args(["new", "--registry"]).arg(&project))?;
     write(project.join("tests/image.rs"), IMAGE_TEST)?;
     let target = target_dir(root).join("scaffold");
     let command = |arguments: &[&str]| {
@@ -294,6 +306,14 @@ fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn published_packages_have_our_prefix() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let packages = published(root).unwrap();
+        assert!(packages.iter().any(|name| name == "warpsmith-gpu-std"), "{packages:?}");
+        assert!(is_ours("warpsmith") && !is_ours("gpu-std") && !is_ours("warpsmithy"));
+    }
 
     #[test]
     fn a_package_with_other_contents_lies_elsewhere() {

@@ -30,7 +30,7 @@ fn project(base: &Path, name: &str) -> PathBuf {
             "Cargo.toml",
             format!(
                 "[workspace]\nmembers = [\"kernels\"]\n[package]\nname = \"{name}\"\nedition = \"2024\"\n\
-                 [dependencies]\nkernels.path = \"kernels\"\ngpu-spec = {}\ngpu-std = {}\n[build-dependencies]\nwarpsmith-builder = {}\n",
+                 [dependencies]\nkernels.path = \"kernels\"\nwarpsmith-gpu-spec = {}\nwarpsmith-gpu-std = {}\n[build-dependencies]\nwarpsmith-builder = {}\n",
                 path("gpu-spec"),
                 path("gpu-std"),
                 path("builder")
@@ -44,7 +44,7 @@ fn project(base: &Path, name: &str) -> PathBuf {
         (
             "kernels/Cargo.toml",
             format!(
-                "[package]\nname = \"kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\ngpu-std = {}\n",
+                "[package]\nname = \"kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\nwarpsmith-gpu-std = {}\n",
                 path("gpu-std")
             ),
         ),

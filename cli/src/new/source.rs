@@ -22,9 +22,9 @@ impl Source {
     ///
     /// When the path is no copy of the repository.
     pub fn of(args: &NewArgs) -> Result<Source, String> {
-        match (&args.git, &args.path_to_warpsmith) {
-            (Some(url), _) => Ok(Source::Git(url.clone())),
-            (None, Some(path)) => {
+        match (args.registry, &args.path_to_warpsmith) {
+            (true, _) => Ok(Source::Version(env!("CARGO_PKG_VERSION").to_owned())),
+            (false, Some(path)) => {
                 let is_one = ["Cargo.toml", "builder/Cargo.toml", "gpu-std/Cargo.toml"]
                     .iter()
                     .all(|manifest| path.join(manifest).is_file());
@@ -36,7 +36,7 @@ impl Source {
                     path.display()
                 ))
             }
-            (None, None) => Ok(Source::Version(env!("CARGO_PKG_VERSION").to_owned())),
+            (false, None) => Ok(Source::Git(args.git.clone())),
         }
     }
 

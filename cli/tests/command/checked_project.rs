@@ -21,7 +21,7 @@ test = false
 doctest = false
 
 [dependencies]
-gpu-std = { path = "REPOSITORY/gpu-std" }
+warpsmith-gpu-std = { path = "REPOSITORY/gpu-std" }
 warpsmith-emulator = { path = "REPOSITORY/emulator" }
 
 [profile.dev.package.warpsmith-emulator]

@@ -120,7 +120,7 @@ fn main() -> std::process::ExitCode {{
     fn kernels_manifest(&self) -> String {
         format!(
             "[package]\nname = \"{}_kernels\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[lib]\ntest = false\ndoctest = false\n\n\
-             [dependencies]\ndifftest-support = {{ path = {:?} }}\ngpu-std = {{ path = {:?} }}\n",
+             [dependencies]\ndifftest-support = {{ path = {:?} }}\nwarpsmith-gpu-std = {{ path = {:?} }}\n",
             self.name(),
             self.path("support"),
             self.repository.join("gpu-std"),

@@ -30,7 +30,7 @@ fn the_spec_says_everything() {
     let spec = <everything<f16, i64, 8, -3, true> as Kernel>::spec();
     assert_eq!(spec.name, "everything");
     assert_eq!(spec.symbol, "everything__f16_i64_8_m3_1");
-    assert_eq!(spec.package, "gpu-std");
+    assert_eq!(spec.package, "warpsmith-gpu-std");
     assert_eq!((spec.type_argument("T"), spec.type_argument("U")), (Some("f16"), Some("i64")));
     assert_eq!((spec.const_argument("N"), spec.const_argument("NEGATIVE")), (Some(8), Some(-3)));
     assert_eq!(spec.const_argument("FLAG"), Some(1));

@@ -18,7 +18,7 @@ fn fresh() -> Device {
 /// Those of the kernels in the image that this device has.
 fn functions(device: &Device) -> Vec<warpsmith::Function> {
     let module = device.load(&IMAGE).unwrap();
-    let all = warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels");
+    let all = warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "warpsmith-gpu-kernels");
     let unused: gpu_spec::HostEntry = |_| unreachable!("none is launched");
     let function = |info: &gpu_spec::KernelInfo| {
         module

@@ -86,7 +86,7 @@ fn a_kernel_of_another_crate_is_refused() {
         device().load(&test_kernels::IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().err(),
     ] {
         let text = error.expect("the image is of another crate").to_string();
-        for part in ["test-kernels-gpu 0.1.0", "gpu-kernels 0.1.0", "is not in the image of"] {
+        for part in ["test-kernels-gpu 0.1.0", "warpsmith-gpu-kernels 0.1.0", "is not in the image of"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -34,7 +34,7 @@ fn values(config: Config) -> TunedConfiguration {
 /// Keeps it for `N` elements.
 fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuration: TunedConfiguration) {
     let image = device.load(&IMAGE).unwrap().image_hash();
-    let (package, n) = ("gpu-kernels", N as u64);
+    let (package, n) = ("warpsmith-gpu-kernels", N as u64);
     let subject = TuningKey { device: device.properties(), package, kernel, types, image, n, alignment };
     LaunchStore::of(device).store_tuned(&subject, configuration).unwrap();
 }

@@ -343,7 +343,11 @@ fn pointers_of_calls_are_hidden_from_ptxas() {
 fn every_registered_kernel_is_in_its_image() {
     assert_images();
     for image in IMAGES {
-        let package = if image.name() == "gpu-kernels" { "gpu-kernels" } else { "test-kernels-gpu" };
+        let package = if image.name() == "warpsmith-gpu-kernels" {
+            "warpsmith-gpu-kernels"
+        } else {
+            "test-kernels-gpu"
+        };
         assert_eq!(image.name(), package);
         let mut count = 0;
         for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == package) {

@@ -165,7 +165,8 @@ mod tests {
             static NONE: GpuImage = GpuImage::without_code("none", "0.0.0", "there is no code");
             Box::new(ArrayKernel::<f32, f32>::new("mine", &NONE, |[x, ..]| x))
         };
-        let suite = Suite { benchmarks: vec![own(), own()], probes: |_| Ok(Vec::new()) };
+        let suite =
+            Suite { benchmarks: vec![own(), own()], left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
         let program = Program { name: "mine", suite: &suite };
         for line in ["mine bench --list --device cpu", "mine tune mine --device cpu"] {
             let command = parse("mine", words(line)).unwrap().unwrap();

@@ -129,7 +129,7 @@ pub struct Totals {
 ///
 /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
 /// // A program's own benchmarks.
-/// let suite = Suite { benchmarks: Vec::new(), probes: |_| Ok(Vec::new()) };
+/// let suite = Suite { benchmarks: Vec::new(), left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
 /// let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
 /// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
 /// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };

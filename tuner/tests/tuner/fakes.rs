@@ -179,7 +179,7 @@ pub fn simulated() -> (Arc<EmulatedDriver>, Device) {
 }
 
 pub fn suite(fake: Fake) -> Suite {
-    Suite { benchmarks: vec![Box::new(fake)], probes: |_| Ok(Vec::new()) }
+    Suite { benchmarks: vec![Box::new(fake)], left_out: Vec::new(), probes: |_| Ok(Vec::new()) }
 }
 
 pub fn request(sizes: &[u64]) -> Request {

@@ -130,7 +130,8 @@ fn open_launches_use_tuned_blocks() {
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
         .axis("block", [32, 96, 160]);
-    let suite = Suite { benchmarks: vec![Box::new(benchmark)], probes: |_| Ok(Vec::new()) };
+    let suite =
+        Suite { benchmarks: vec![Box::new(benchmark)], left_out: Vec::new(), probes: |_| Ok(Vec::new()) };
     let device = device();
     let kernel = device.load(&IMAGE).unwrap().kernel::<saxpy>().unwrap();
     let launch = || Launch::auto(N).explain(kernel.function()).unwrap();
@@ -158,8 +159,11 @@ fn open_launches_use_tuned_blocks() {
 #[test]
 fn benchmarks_of_one_name_are_an_error() {
     let other = ArrayKernel::<f32, f32>::new("other", &IMAGE, |[x, ..]| x);
-    let mut suite =
-        Suite { benchmarks: vec![Box::new(own_saxpy()), Box::new(other)], probes: |_| Ok(Vec::new()) };
+    let mut suite = Suite {
+        benchmarks: vec![Box::new(own_saxpy()), Box::new(other)],
+        left_out: Vec::new(),
+        probes: |_| Ok(Vec::new()),
+    };
     assert!(suite.check().is_ok() && suite.find("saxpy").is_ok());
     suite.benchmarks.push(Box::new(own_saxpy()));
     for error in [suite.check().err(), suite.find("saxpy").err(), suite.find("other").err()] {

@@ -25,7 +25,7 @@ pub struct GpuImage {
 
 /// The [`GpuImage`] that `build.rs` made of a kernel crate, embedded in the program.
 ///
-/// The name is the kernel crate's, with `_` for `-`. The crate that uses the macro has a `build.rs` that calls
+/// The name is that by which Rust code uses the kernel crate: with `_` for `-`. The crate that uses the macro has a `build.rs` that calls
 /// `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
 ///
 /// ```ignore

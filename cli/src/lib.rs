@@ -1,0 +1,75 @@
+//! The `warpsmith` command: thin, over `warpsmith` and `warpsmith-builder`. The measuring commands are in
+//! `warpsmith::bench::command`, which programs with kernels of their own have, too.
+//!
+//! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
+//! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
+//! wrong use or unusable input, 130 ended by Ctrl-C; `profile` and
+//! `launch` have that of the program that they ran. A reader that closes the pipe early ends nothing with a panic.
+
+mod args;
+mod check;
+mod child;
+mod counters;
+#[cfg(feature = "collective")]
+mod descendants;
+mod devices;
+mod doctor;
+mod image;
+mod kernels;
+#[cfg(feature = "collective")]
+mod launch;
+mod memory;
+mod memory_bar;
+mod memory_report;
+mod memory_view;
+#[cfg(feature = "collective")]
+mod network;
+mod new;
+mod occupancy;
+mod outputs;
+mod profile;
+#[cfg(feature = "collective")]
+mod ranks;
+mod setup;
+mod trace;
+mod visibility;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+#[cfg(not(feature = "collective"))]
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::{Program, said};
+
+use crate::args::{Cli, Command};
+
+/// Runs the command of the process's arguments.
+pub fn main() -> ExitCode {
+    // `warpsmith check` has cargo start this program in place of rustc.
+    if let Some(code) = warpsmith_check::wrapper() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return said("warpsmith", &error),
+    };
+    let program = Program { name: "warpsmith", suite: &warpsmith::bench::suite(Vec::new()) };
+    program.end(match cli.command {
+        Command::Check(args) => check::run(&args),
+        Command::Devices(args) => devices::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Kernels(args) => kernels::run(&args),
+        #[cfg(feature = "collective")]
+        Command::Launch(args) => launch::run(&args),
+        #[cfg(not(feature = "collective"))]
+        Command::Launch(_) => Err(Failure::Use(
+            "`launch` is left out of this program: install it with `--features full`".to_owned(),
+        )),
+        Command::Measure(command) => command.run(&program),
+        Command::Memory(args) => memory::run(&args),
+        Command::New(args) => new::run(&args),
+        Command::Profile(args) => profile::run(&args),
+        Command::Setup => setup::run(),
+        Command::Trace(args) => trace::run(&args),
+    })
+}
