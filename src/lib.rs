@@ -22,9 +22,9 @@
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
 //! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
-//! | `collective`, with the feature of that name, a default | programs on several GPUs: ranks, stores in which they meet, communicators |
-//! | `profiler`, with the feature of that name, a default | traces of what devices and host do, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment of a program that was not changed |
-//! | `tensor`, with the feature of that name, a default | matrix products and attention on tensor cores |
+//! | `collective`, with the feature of that name | programs on several GPUs: ranks, stores in which they meet, communicators |
+//! | `profiler`, with the feature of that name | traces of what devices and host do, in memory and in files; hardware counters of kernels; `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in the environment of a program that was not changed |
+//! | `tensor`, with the feature of that name | matrix products and attention on tensor cores |
 //! | [`range!`], [`mark!`], [`nvtx`], [`ranges`] | named parts of a program, for profilers and tools |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | `glam`, with the feature of that name | vectors and matrices that kernels take |
@@ -70,6 +70,7 @@
 //! A program built on a machine without the device toolchain runs on the emulated device only. Opening
 //! a CUDA device is then an error that says so.
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "bench")]
 pub mod bench;

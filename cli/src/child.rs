@@ -3,7 +3,9 @@
 use std::io;
 use std::process::{Command, ExitStatus};
 
-pub use self::signals::{PAUSE, Signals, name_of, send};
+#[cfg(feature = "collective")]
+pub use self::signals::name_of;
+pub use self::signals::{PAUSE, Signals, send};
 
 /// Runs a program to its end. Until then, signals that end programs are passed on to it instead of ending this one. Those that
 /// keys of a terminal send reach it without that.
@@ -54,6 +56,7 @@ pub fn code(status: ExitStatus) -> u8 {
 }
 
 #[cfg(unix)]
+#[cfg_attr(not(feature = "collective"), allow(dead_code, reason = "`launch` uses all of it"))]
 mod signals {
     use std::io::{self, IsTerminal};
     use std::os::unix::process::ExitStatusExt;
@@ -143,6 +146,7 @@ mod signals {
 }
 
 #[cfg(not(unix))]
+#[cfg_attr(not(feature = "collective"), allow(dead_code, reason = "`launch` uses all of it"))]
 mod signals {
     use std::io;
     use std::process::{Child, ExitStatus};

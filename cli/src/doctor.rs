@@ -7,8 +7,8 @@ use std::path::Path;
 
 use comfy_table::Cell;
 use serde::Serialize;
-use warpsmith::library::Vendor;
 use warpsmith::driver::counters::CounterPermission;
+use warpsmith::library::Vendor;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 

@@ -35,7 +35,7 @@
 //! | [`probe`] | `fma_probe`, which only computes |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //!
-//! The features `histogram`, `rows`, `scan` and `sort`, on by default, are families that a program can leave out.
+//! The features `histogram`, `rows`, `scan` and `sort` are families that a program need not have.
 //!
 //! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
 #![no_std]

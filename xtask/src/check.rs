@@ -71,14 +71,17 @@ pub fn check(root: &Path) -> Result<()> {
         let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
-    // Each family alone, and none: what one needs of another would be missing. For the GPU as far as rustc finds errors.
+    // Each family alone, none, and what the command has: what one needs of another would be missing. For the GPU as far as rustc
+    // finds errors.
     let families = || {
-        ["", "histogram", "rows", "scan", "sort"].into_iter().try_for_each(|family| {
-            let features = ["--no-default-features", "--features", family, "--", "-D", "warnings"];
-            let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
-            clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
-            run(clippy.args(features))
-        })
+        ["", "histogram", "rows", "scan", "sort", "command", "command,histogram", "command,scan"]
+            .into_iter()
+            .try_for_each(|family| {
+                let features = ["--no-default-features", "--features", family, "--", "-D", "warnings"];
+                let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
+                clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
+                run(clippy.args(features))
+            })
     };
     let layers = || layers::check(root);
     let licences = || licences::check(root);
