@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::KernelReport;
 use crate::arch::Arch;
+use crate::cache::{self, Cache};
 use crate::codegen::{self, Job, Module, Options};
 use crate::compile::{self, Compiled, Request};
 use crate::device_runtime;
@@ -22,13 +23,14 @@ use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 
 /// Environment variables that change what is built; a change of one runs the build script again.
-const WATCHED_VARIABLES: [&str; 9] = [
+const WATCHED_VARIABLES: [&str; 10] = [
     "WARPSMITH_DEVICE_RUSTC",
     "WARPSMITH_LLVM_BIN",
     "WARPSMITH_CUDA_TOOLS",
     "WARPSMITH_DATA_DIR",
     targets::VARIABLE,
     "WARPSMITH_KEEP_IR",
+    cache::VARIABLE,
     "CUDA_HOME",
     "CUDA_PATH",
     "DOCS_RS",
@@ -411,7 +413,18 @@ impl PtxBuilder {
         drop(lock);
         let options = Options { fma: self.fma };
         let linked = link::link(&tools.llvm, cuda, &package, &members, options, &work)?;
-        let job = Job { llvm: &tools.llvm, cuda, linked: &linked, work: &work, out: &folders.out_dir };
+        // Whoever wants the intermediate files has them made.
+        let cache = Cache::of_user().filter(|_| !keep);
+        let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
+        let job = Job {
+            llvm: &tools.llvm,
+            cuda,
+            linked: &linked,
+            work: &work,
+            out: &folders.out_dir,
+            cache: cache.as_ref(),
+            tools: &format!("{device} {ptxas}"),
+        };
         let runtime = &linked.device_runtime;
         let parts = match self.one_module {
             true => parts::undivided(&name, &linked.kernels, runtime),
@@ -431,7 +444,6 @@ impl PtxBuilder {
         crate::report::check_panics(&linked.kernels, &kernels)?;
         crate::report::check_stacks(&kernels)?;
         crate::report::check_wgmma(&modules)?;
-        let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let code = image::Code {
             parts: &parts,
             modules: &modules,

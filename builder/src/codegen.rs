@@ -3,9 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use crate::arch::Arch;
+use crate::cache::{Cache, Entry};
 use crate::callees;
 use crate::error::Error;
+use crate::fingerprint::Fingerprint;
 use crate::link::{self, INLINED, Linked, Reporters};
 use crate::local_atomics;
 use crate::narrow;
@@ -29,6 +33,13 @@ pub struct Module {
     pub ptx: PathBuf,
     /// The cubin, when the architecture requests one and ptxas is available.
     pub cubin: Option<PathBuf>,
+    /// What is known of it.
+    pub facts: Facts,
+}
+
+/// What is known of a part's code.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
     /// The symbols of its kernels.
     pub kernels: Vec<String>,
     /// The resources of each kernel, by symbol; empty without ptxas.
@@ -78,12 +89,16 @@ pub struct Job<'a> {
     pub work: &'a Path,
     /// For the outputs.
     pub out: &'a Path,
+    /// Where code that was generated before is kept.
+    pub cache: Option<&'a Cache>,
+    /// The versions of the tools.
+    pub tools: &'a str,
 }
 
 /// Optimises the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). `None` when it has none.
 /// `bitcode` has the part's kernels, and all that these need.
 fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Option<Module>, Error> {
-    let Job { llvm, cuda, linked, work, out } = *job;
+    let Job { llvm, cuda, linked, work, out, .. } = *job;
     let name = &part.stem;
     let input = format!("{name} for {arch}");
     let cpu = [format!("-mcpu={arch}"), format!("-mattr=+ptx{}", arch.ptx())];
@@ -91,6 +106,17 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         linked.kernels.iter().filter(|kernel| kernel.is_in(arch) && part.has(kernel)).collect();
     if kernels.is_empty() {
         return Ok(None);
+    }
+
+    let ptx = out.join(format!("{name}.{arch}.ptx"));
+    let key = key(job, arch, part, &kernels, bitcode)?;
+    if let Some(Entry { facts, ptx: text, cubin }) = job.cache.and_then(|cache| cache.get(&key)) {
+        let write =
+            |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(Error::io("cannot write", path));
+        write(&ptx, &text)?;
+        let cubin = cubin.map(|bytes| (out.join(format!("{name}.{arch}.cubin")), bytes));
+        cubin.iter().try_for_each(|(path, bytes)| write(path, bytes))?;
+        return Ok(Some(Module { arch, ptx, cubin: cubin.map(|(path, _)| path), facts }));
     }
 
     let optimise = |reporters: Reporters, kernels: &[&Kernel]| {
@@ -121,7 +147,6 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     }
 
     local_atomics::replace(llvm, &optimised, &ir, &input)?;
-    let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = llvm.passes("llc");
     command.args(&cpu).args(["-O3", MISCOMPILING, WIDE_CASTS, "-o"]).arg(&ptx);
     // Only what the rewrite has marked.
@@ -136,30 +161,46 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
     crate::externs::check(&text, linked)?;
     let read = Ptx::read(&text);
     read.check_parameters(&linked.kernels)?;
-    let unknown = kernels.iter().filter(|kernel| read.has_unknown_stack(&kernel.symbol));
-
-    let mut module = Module {
-        arch,
-        ptx,
-        cubin: None,
-        unknown_stacks: unknown.map(|kernel| kernel.symbol.clone()).collect(),
-        kernels: kernels.iter().map(|kernel| kernel.symbol.clone()).collect(),
-        wgmma: kernels.iter().filter(|k| read.has_wgmma(&k.symbol)).map(|k| k.symbol.clone()).collect(),
-        serialised: Vec::new(),
-        resources: Vec::new(),
-        panics,
+    let those = |is: &dyn Fn(&str) -> bool| -> Vec<String> {
+        kernels.iter().filter(|kernel| is(&kernel.symbol)).map(|kernel| kernel.symbol.clone()).collect()
     };
+    let mut facts = Facts {
+        unknown_stacks: those(&|kernel| read.has_unknown_stack(kernel)),
+        kernels: those(&|_| true),
+        wgmma: those(&|kernel| read.has_wgmma(kernel)),
+        panics,
+        ..Facts::default()
+    };
+    let mut cubin = None;
     if let Some(ptxas) = &cuda.ptxas {
-        let cubin = out.join(format!("{name}.{arch}.cubin"));
-        let report = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
-        (module.resources, module.serialised) = (report.kernels, report.serialised);
+        let file = out.join(format!("{name}.{arch}.cubin"));
+        let report = ptxas::assemble(ptxas, arch, part.is_linked, &ptx, &file)?;
+        (facts.resources, facts.serialised) = (report.kernels, report.serialised);
         if arch.has_cubin() {
-            module.cubin = Some(cubin);
-        } else if cubin.exists() {
-            std::fs::remove_file(&cubin).map_err(Error::io("cannot remove", &cubin))?;
+            cubin = Some(file);
+        } else if file.exists() {
+            std::fs::remove_file(&file).map_err(Error::io("cannot remove", &file))?;
         }
     }
-    Ok(Some(module))
+    if let Some(cache) = job.cache {
+        let cubin = cubin.as_deref().map(read_bytes).transpose()?;
+        cache.put(&key, &Entry { facts: facts.clone(), ptx: text.into_bytes(), cubin });
+    }
+    Ok(Some(Module { arch, ptx, cubin, facts }))
+}
+
+/// Of all that the code of a part depends on.
+fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Path) -> Result<String, Error> {
+    let Linked { diverging, visible, .. } = job.linked;
+    let mut key = Fingerprint::new();
+    key.value(&env!("WARPSMITH_BUILDER_SOURCES"));
+    key.value(&format!("{} {arch} {} {kernels:?} {diverging:?} {visible:?}", job.tools, part.is_linked));
+    key.contents(bitcode)?;
+    Ok(key.finish())
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
 /// Generates all parts for all architectures: [`Module`]s by part.

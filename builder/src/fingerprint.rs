@@ -8,21 +8,22 @@ use crate::error::Error;
 
 /// Collects what the outputs depend on.
 pub struct Fingerprint {
-    // SipHash with fixed keys: the same in every run of one build of the builder.
-    hasher: DefaultHasher,
+    // SipHash with fixed keys, twice, for 128 bits: the same in every run of one build of the builder.
+    hashers: [DefaultHasher; 2],
 }
 
 impl Fingerprint {
     /// A fingerprint that depends on the builder's own version.
     pub fn new() -> Fingerprint {
-        let mut fingerprint = Fingerprint { hasher: DefaultHasher::new() };
+        let mut fingerprint = Fingerprint { hashers: [DefaultHasher::new(), DefaultHasher::new()] };
+        fingerprint.hashers[1].write_u8(1);
         fingerprint.value(&env!("CARGO_PKG_VERSION"));
         fingerprint
     }
 
     /// Depends on `value`.
     pub fn value(&mut self, value: &impl Hash) {
-        value.hash(&mut self.hasher);
+        self.hashers.iter_mut().for_each(|hasher| value.hash(hasher));
     }
 
     /// Depends on the contents of `path`.
@@ -43,7 +44,7 @@ impl Fingerprint {
 
     /// The fingerprint as text.
     pub fn finish(self) -> String {
-        format!("{:016x}", self.hasher.finish())
+        self.hashers.iter().map(|hasher| format!("{:016x}", hasher.finish())).collect()
     }
 }
 

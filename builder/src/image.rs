@@ -237,7 +237,7 @@ fn forms(modules: &[Module]) -> Vec<Form<'_>> {
             !other.arch.is_specific()
                 && other.arch.capability() <= module.arch.capability()
                 && other.arch != module.arch
-                && other.kernels == module.kernels
+                && other.facts.kernels == module.facts.kernels
         };
         forms.extend(module.cubin.iter().map(|cubin| Form {
             arch: module.arch,
@@ -268,6 +268,7 @@ fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codegen::Facts;
 
     #[test]
     fn an_image_without_code_says_why() {
@@ -309,12 +310,10 @@ mod tests {
             arch,
             ptx: format!("/out/k.{arch}.ptx").into(),
             cubin: cubin.then(|| format!("/out/k.{arch}.cubin").into()),
-            kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
-            wgmma: Vec::new(),
-            serialised: Vec::new(),
-            resources: Vec::new(),
-            unknown_stacks: Vec::new(),
-            panics: Vec::new(),
+            facts: Facts {
+                kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
+                ..Facts::default()
+            },
         }
     }
 

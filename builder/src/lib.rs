@@ -36,6 +36,7 @@
 mod alone;
 mod arch;
 mod builder;
+mod cache;
 mod callees;
 mod callers;
 mod codegen;
@@ -73,6 +74,7 @@ mod wrapping;
 
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
+pub use cache::Cache;
 pub use error::Error;
 pub use line_table::CallSite;
 pub use panic_paths::PanicPath;

@@ -159,7 +159,9 @@ pub fn take_part<'a>(
     kernels: impl IntoIterator<Item = &'a Kernel>,
     to: &Path,
 ) -> Result<(), Error> {
-    let (mut roots, mut names) = linked.declarations.clone();
+    let (declarations, mut names) = linked.declarations.clone();
+    // The file's path would be its name otherwise, and a part of the bitcode.
+    let mut roots = format!("source_filename = \"part\"\n{declarations}");
     let mut count = names.matches(", ").count();
     for kernel in kernels {
         roots.push_str(&format!("declare ptx_kernel void @{}()\n", kernel.symbol));

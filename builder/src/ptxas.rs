@@ -9,7 +9,7 @@ use crate::toolchain::Ptxas;
 use crate::tools;
 
 /// The resources of a kernel on one architecture.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Resources {
     /// Registers of a thread.
     pub registers: u32,

@@ -58,9 +58,9 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
             panics: Vec::new(),
         };
         for module in modules {
-            let found = module.panics.iter().filter(|(symbol, _)| *symbol == kernel.symbol);
+            let found = module.facts.panics.iter().filter(|(symbol, _)| *symbol == kernel.symbol);
             report.panics.extend(found.flat_map(|(_, panics)| panics).cloned());
-            let found = module.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol);
+            let found = module.facts.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol);
             if let Some((_, r)) = found {
                 report.stack = report.stack.map(|stack| stack.max(r.cumulative_stack).max(r.stack_bytes));
                 report.resources.push(ArchReport {
@@ -73,7 +73,7 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
                 });
             }
         }
-        if modules.iter().any(|module| module.unknown_stacks.contains(&kernel.symbol)) {
+        if modules.iter().any(|module| module.facts.unknown_stacks.contains(&kernel.symbol)) {
             report.stack = None;
         }
         report.panics.sort();
@@ -116,11 +116,11 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
     let mut kernels = Vec::new();
     for module in modules.iter().flatten() {
         let of = |symbol: &String| format!("`{symbol}` for {}", module.arch);
-        for symbol in &module.wgmma {
-            let panics = module.panics.iter().filter(|(kernel, _)| kernel == symbol);
+        for symbol in &module.facts.wgmma {
+            let panics = module.facts.panics.iter().filter(|(kernel, _)| kernel == symbol);
             let panics = panics.flat_map(|(_, panics)| panics);
             kernels.extend(panics.map(|panic| format!("{} can panic, which is a call: {panic}", of(symbol))));
-            let resources = module.resources.iter().find(|(kernel, _)| kernel == symbol);
+            let resources = module.facts.resources.iter().find(|(kernel, _)| kernel == symbol);
             if let Some((_, r)) = resources.filter(|(_, r)| r.spill_bytes > 0 || r.stack_bytes > 0) {
                 kernels.push(format!(
                     "{} spills {} bytes of registers and has {} bytes of stack: keep fewer accumulators (192 of `f32` a \
@@ -131,10 +131,10 @@ pub fn check_wgmma(modules: &[Vec<Module>]) -> Result<(), Error> {
                 ));
             }
         }
-        for (function, message) in &module.serialised {
-            let kernel = match module.wgmma.contains(function) {
+        for (function, message) in &module.facts.serialised {
+            let kernel = match module.facts.wgmma.contains(function) {
                 true => of(function),
-                false => format!("one of `{}` for {}", module.wgmma.join("`, `"), module.arch),
+                false => format!("one of `{}` for {}", module.facts.wgmma.join("`, `"), module.arch),
             };
             kernels.push(format!("{kernel}: {message}\n    {}", remedy(message)));
         }

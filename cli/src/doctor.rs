@@ -10,7 +10,7 @@ use serde::Serialize;
 use warpsmith::driver::counters::CounterPermission;
 use warpsmith::library::Vendor;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
-use warpsmith_builder::toolchain;
+use warpsmith_builder::{Cache, toolchain};
 
 use crate::args::JsonArg;
 use crate::image;
@@ -19,6 +19,7 @@ use crate::ranks;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
+use warpsmith::bench::size::format_bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -155,6 +156,19 @@ fn gpu_image() -> Check {
 }
 
 /// The tools that building kernels needs. Running the embedded kernels needs none of them.
+/// The code of kernels that builds have generated.
+fn generated_code() -> Check {
+    let Some(cache) = Cache::of_user() else {
+        return Check::ok(
+            "generated code",
+            "none is kept: WARPSMITH_IMAGE_CACHE is off, or there is no folder for caches",
+        );
+    };
+    let (entries, bytes) = cache.size();
+    let detail = format!("{entries} entries, {} in {}", format_bytes(bytes), cache.folder().display());
+    Check::ok("generated code", detail)
+}
+
 fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
@@ -192,7 +206,7 @@ fn build_tools() -> Vec<Check> {
     let libdevice = check("libdevice", libdevice, "no exp, sin, erf and their kin in kernels");
     let cudadevrt = tools.cudadevrt.as_deref().map(found);
     let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
-    let mut checks = vec![compiler, ptxas, libdevice, cudadevrt];
+    let mut checks = vec![compiler, ptxas, libdevice, cudadevrt, generated_code()];
     if let Err(error) = toolchain::check_variables() {
         let fix = [format!("unset {}", error.variable)];
         checks.push(Check::new("variables", Status::Broken, error.to_string(), &fix));

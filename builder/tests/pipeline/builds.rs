@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::alone::only_alone;
 use crate::common::{build, folders, image_types, ptx, scratch_crate};
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 
@@ -39,6 +40,35 @@ fn nothing_is_done_twice() {
     assert!(!build_source("reuse", &KERNEL.replace("VALUE", "2.0")).unwrap().reused);
     let folder = scratch_crate("reuse", &format!("{HANDLER}{}", KERNEL.replace("VALUE", "2.0")));
     assert!(!build("reuse", &PtxBuilder::new(folder).archs([Arch::SM_90])).unwrap().reused);
+}
+
+#[test]
+fn generated_code_is_kept_for_other_builds() {
+    let cache = folders("cache").out_dir.join("kept");
+    only_alone!("WARPSMITH_IMAGE_CACHE" => cache.to_str().unwrap());
+    let _ = std::fs::remove_dir_all(&cache);
+    let entries =
+        || std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let source = |value| format!("{HANDLER}{}", KERNEL.replace("VALUE", value));
+    let build = |test: &str, value| {
+        std::fs::remove_dir_all(folders(test).out_dir).unwrap();
+        let builder = PtxBuilder::new(scratch_crate("cache", &source(value))).archs([Arch::SM_80]);
+        let image = build(test, &builder).unwrap();
+        assert!(!image.reused);
+        (ptx(&image, "sm_80"), image.kernels)
+    };
+    let first = build("cache-first", "1.0");
+    let [entry] = &entries()[..] else { panic!("{:?}", entries()) };
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    let used = || std::fs::metadata(entry).unwrap().modified().unwrap();
+    std::fs::File::options().append(true).open(entry).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!((build("cache-second", "1.0"), used() > long_ago, entries().len()), (first.clone(), true, 1));
+    assert_ne!(build("cache-third", "2.0").0, first.0);
+    assert_eq!(entries().len(), 2);
+    // A damaged entry is made again.
+    std::fs::write(entry, "damaged").unwrap();
+    assert_eq!(build("cache-fourth", "1.0"), first);
+    assert_ne!(std::fs::read(entry).unwrap(), b"damaged");
 }
 
 #[test]
