@@ -121,10 +121,16 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
     let bins = Bins { count: bins, lower, last, factors, fraction, slack };
     let has_room = table.len() == edges.len();
     let table = table.fill(|[i]| edges.get(i).map_or(lower, |&edge| T::at_or_above(edge)));
-    let bin = |item: T| item.bin(&bins, if has_room { Edges::Table(table) } else { Edges::Exact(edges) });
-    with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
-        count::<T, ITEMS, N>(x, [channels, bins.count], &mut local, counts, bin);
-    })
+    let shape = [channels, bins.count];
+    if has_room {
+        let bin = |item: T| item.bin(&bins, Edges::Table(table));
+        with_lanes!(lanes::<T>(access::<T>(VECTOR)), N => {
+            count::<T, ITEMS, N>(x, shape, &mut local, counts, bin);
+        })
+    } else {
+        // With so many bins the counts themselves take the time.
+        count::<T, ITEMS, 1>(x, shape, &mut local, counts, |item| item.bin(&bins, Edges::Exact(edges)));
+    }
 }
 
 /// Adds to `counts` the number of elements of `x` between each two neighbours of `edges`, which rise: bin i has those from

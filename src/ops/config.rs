@@ -318,8 +318,11 @@ pub(super) fn takes_tiles_in_order(kernel: &str) -> bool {
 }
 
 fn gpu_config(kernel: Instances<'_>, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
-    let block = usual_block(device);
+    // Functions of many 16-bit numbers compute for as long as they move: small blocks, which take turns in it.
+    let is_unary_of_many = kernel.own_name() == "unary" && element_bytes == 2 && n >= 1 << 24;
+    let block = if is_unary_of_many { usual_block(device).min(64) } else { usual_block(device) };
     let (items, grid) = match kernel.own_name() {
+        _ if is_unary_of_many => (1, GridRule::Waves(8)),
         _ if kernel.is_reduction() => (8, GridRule::Waves(1)),
         name if takes_tiles_in_order(name) => (4, GridRule::Waves(1)),
         "histogram_even" | "histogram_edges" => (4, GridRule::Waves(1)),

@@ -378,7 +378,7 @@ fn the_product_image_is_small_and_in_parts() {
         })
         .sum();
     // Above the goal of 3.6 MB; docs/how-rust-becomes-gpu-code.md says of what it consists.
-    assert!(embedded <= 5_900_000, "{embedded} bytes of GPU code");
+    assert!(embedded <= 6_000_000, "{embedded} bytes of GPU code");
     assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
     let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();
     assert!(["copy", "elementwise", "random", "reduce"].iter().all(|name| names.contains(name)), "{names:?}");
