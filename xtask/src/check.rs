@@ -68,7 +68,8 @@ pub fn check(root: &Path) -> Result<()> {
     // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
     let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     let documentation = || {
-        let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
+        let features = "warpsmith/full,warpsmith/criterion,warpsmith/testing";
+        let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", features]);
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
     // Each family alone, none, and what the command has: what one needs of another would be missing. For the GPU as far as rustc
