@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         ["minimal"] => minimal::check(&root),
         ["package"] => package::package(&root),
         ["scaffold"] => {
-            let build = ["build", "--package", "warpsmith", "--package", "warpsmith-cli"];
+            let build = ["test", "--workspace", "--no-run"];
             process::step("project of a user", || package::scaffold(&root, &build, |command| command))
         }
         ["bundle"] => bundle::bundle(&root),

@@ -17,7 +17,9 @@ use crate::process::{ask, cargo, run, run_lines, step};
 
 /// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
 pub fn package(root: &Path) -> Result<()> {
-    step("GPU image", || image(root, &["build", "--release", "--package", "warpsmith"]))?;
+    step("GPU image", || {
+        image(root, &["build", "--release", "--package", "warpsmith", "--features", "full"])
+    })?;
     step("packages", || {
         let mut package = cargo(root, ["package", "--allow-dirty"]);
         run(package.args(published(root)?).env("CARGO_TARGET_DIR", target_dir(root)))
