@@ -10,7 +10,7 @@ fn main() -> Result<(), Error> {
     families
         .fold(PtxBuilder::new("gpu-kernels").no_default_features(), PtxBuilder::feature)
         .ready_made("gpu-kernels", "image")
-        // Which kernels may is a list of the device tests, not a user's concern.
+        // The device tests have the list of kernels that may spill: `tests/device/ptx_facts`.
         .allow_spills("")
         .build()?;
     Ok(())

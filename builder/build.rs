@@ -1,20 +1,16 @@
-//! Hashes the sources, so that code which another state of the builder generated is not taken from the cache.
+//! Hashes the sources: the key of cached code includes them, because another builder may generate other code.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 fn main() {
     let mut files = Vec::new();
     find(Path::new("src"), &mut files);
     files.sort();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for file in &files {
-        let contents = fs::read(file).unwrap_or_default();
-        for byte in file.to_string_lossy().bytes().chain([0]).chain(contents) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-    println!("cargo:rustc-env=WARPSMITH_BUILDER_SOURCES={hash:016x}");
+    let mut hasher = DefaultHasher::new();
+    files.iter().for_each(|file| (file, fs::read(file).unwrap_or_default()).hash(&mut hasher));
+    println!("cargo:rustc-env=WARPSMITH_BUILDER_SOURCES={:016x}", hasher.finish());
     println!("cargo:rerun-if-changed=src");
 }
 

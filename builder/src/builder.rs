@@ -413,7 +413,7 @@ impl PtxBuilder {
         drop(lock);
         let options = Options { fma: self.fma };
         let linked = link::link(&tools.llvm, cuda, &package, &members, options, &work)?;
-        // Whoever wants the intermediate files has them made.
+        // A cached part has no intermediate files.
         let cache = Cache::of_user().filter(|_| !keep);
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let job = Job {

@@ -1,8 +1,8 @@
-//! Generated code, kept in the user's cache folder by what it was generated from, for all projects, profiles and features.
+//! A content-addressed cache of generated PTX and machine code, shared by all projects, profiles and features of a user.
 //!
-//! An entry is the code of one part for one architecture. It is a file that is renamed into its place when it is complete, so
-//! that several builds can use the folder at once. An entry that is damaged counts as missing. The entries that were not used for
-//! the longest time are removed when all together take more than [`MOST_BYTES`]. Whatever goes wrong, code is generated.
+//! An entry holds one part for one architecture. A build writes a temporary file and renames it, so several builds can use the
+//! cache at once. A damaged entry counts as a miss. The least recently used entries are evicted when the cache exceeds
+//! [`MOST_BYTES`]. A failure to read or write the cache never fails a build.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,21 +14,21 @@ use serde::{Deserialize, Serialize};
 use crate::codegen::Facts;
 use crate::fingerprint::Fingerprint;
 
-/// The variable that names the folder, or is `off`.
+/// The variable that names the cache's folder, or turns the cache off (`off`).
 pub const VARIABLE: &str = "WARPSMITH_IMAGE_CACHE";
 /// The most bytes of all entries.
 const MOST_BYTES: u64 = 1 << 30;
-/// The level of compression: the least that compresses.
+/// The fastest level that compresses.
 const COMPRESSION: u8 = 1;
 const ENDING: &str = "code";
 
-/// The folder.
+/// The user's cache of generated code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     folder: PathBuf,
 }
 
-/// The code of a part.
+/// The code of one part for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// What is known of it.
@@ -45,12 +45,12 @@ struct Header {
     facts: Facts,
     ptx: usize,
     cubin: Option<usize>,
-    /// Of the code.
+    /// Checksum of the code.
     sum: String,
 }
 
 impl Cache {
-    /// The user's; `None` where it is off, or there is no folder for caches.
+    /// The user's cache; `None` if it is off, or if there is no folder for caches.
     pub fn of_user() -> Option<Cache> {
         Self::of(|name| std::env::var_os(name))
     }
@@ -81,7 +81,7 @@ impl Cache {
         (entries.len(), entries.iter().map(|(_, bytes, _)| bytes).sum())
     }
 
-    /// The entry of a key, which counts as used.
+    /// Looks up an entry, and marks it as used now.
     pub(crate) fn get(&self, key: &str) -> Option<Entry> {
         let path = self.path(key);
         let bytes = fs::read(&path).ok()?;
@@ -98,7 +98,7 @@ impl Cache {
         entry
     }
 
-    /// Keeps an entry.
+    /// Stores an entry.
     pub(crate) fn put(&self, key: &str, entry: &Entry) {
         let temporary = self.folder.join(format!("{key}.{}", std::process::id()));
         let write = || {
@@ -112,7 +112,7 @@ impl Cache {
         self.shrink(MOST_BYTES);
     }
 
-    /// Removes entries until all together take no more than `most` bytes.
+    /// Evicts the least recently used entries until the others take at most `most` bytes.
     fn shrink(&self, most: u64) {
         let mut entries = self.entries();
         let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
@@ -225,7 +225,7 @@ mod tests {
             File::options().append(true).open(cache.path(key)).unwrap().set_modified(used).unwrap();
         }
         let (_, all) = cache.size();
-        // Whoever asks for one uses it.
+        // A lookup marks the entry as used.
         cache.get("b").unwrap();
         cache.shrink(all - 1);
         assert_eq!(["a", "b", "c"].map(|key| cache.get(key).is_some()), [true, true, false]);

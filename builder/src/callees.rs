@@ -5,6 +5,8 @@
 //! the driver) takes the entry at offset 0, which is no function, for the callee on every path. So a number is added to the
 //! pointer that is always 0 and that ptxas does not know: bit 0 of the mask of the lanes above the thread's own.
 
+use crate::ptx::UNKNOWN_ZERO;
+
 /// The module with calls through pointers that ptxas does not look through. `text` is as LLVM writes it: an instruction a line.
 pub fn hide(text: &str) -> String {
     let mut hidden = String::with_capacity(text.len());
@@ -13,8 +15,7 @@ pub fn hide(text: &str) -> String {
             Some(pointer) => {
                 let call = line.replacen(pointer, "%callee", 1);
                 hidden.push_str(&format!(
-                    "\t{{\n\t.reg .b32 \t%above;\n\t.reg .b64 \t%callee;\n\tmov.u32 \t%above, %lanemask_gt;\n\
-                     \tand.b32 \t%above, %above, 1;\n\tcvt.u64.u32 \t%callee, %above;\n\
+                    "\t{{\n\t.reg .b32 \t%above;\n\t.reg .b64 \t%callee;\n{UNKNOWN_ZERO}\tcvt.u64.u32 \t%callee, %above;\n\
                      \tadd.s64 \t%callee, %callee, {pointer};\n{call}\n\t}}\n"
                 ));
             }

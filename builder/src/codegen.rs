@@ -10,6 +10,7 @@ use crate::cache::{Cache, Entry};
 use crate::callees;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
+use crate::image;
 use crate::link::{self, INLINED, Linked, Reporters};
 use crate::local_atomics;
 use crate::narrow;
@@ -33,11 +34,11 @@ pub struct Module {
     pub ptx: PathBuf,
     /// The cubin, when the architecture requests one and ptxas is available.
     pub cubin: Option<PathBuf>,
-    /// What is known of it.
+    /// Its kernels and their resources.
     pub facts: Facts,
 }
 
-/// What is known of a part's code.
+/// The kernels of a part for one architecture, and what the tools report of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The symbols of its kernels.
@@ -89,7 +90,7 @@ pub struct Job<'a> {
     pub work: &'a Path,
     /// For the outputs.
     pub out: &'a Path,
-    /// Where code that was generated before is kept.
+    /// The cache of generated code, if it is on.
     pub cache: Option<&'a Cache>,
     /// The versions of the tools.
     pub tools: &'a str,
@@ -183,13 +184,13 @@ fn generate(job: &Job<'_>, arch: Arch, part: &Part, bitcode: &Path) -> Result<Op
         }
     }
     if let Some(cache) = job.cache {
-        let cubin = cubin.as_deref().map(read_bytes).transpose()?;
+        let cubin = cubin.as_deref().map(image::read).transpose()?;
         cache.put(&key, &Entry { facts: facts.clone(), ptx: text.into_bytes(), cubin });
     }
     Ok(Some(Module { arch, ptx, cubin, facts }))
 }
 
-/// Of all that the code of a part depends on.
+/// The cache key of a part: a hash of everything that its code depends on.
 fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Path) -> Result<String, Error> {
     let Linked { diverging, visible, .. } = job.linked;
     let mut key = Fingerprint::new();
@@ -197,10 +198,6 @@ fn key(job: &Job<'_>, arch: Arch, part: &Part, kernels: &[&Kernel], bitcode: &Pa
     key.value(&format!("{} {arch} {} {kernels:?} {diverging:?} {visible:?}", job.tools, part.is_linked));
     key.contents(bitcode)?;
     Ok(key.finish())
-}
-
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
 /// Generates all parts for all architectures: [`Module`]s by part.

@@ -251,7 +251,7 @@ fn forms(modules: &[Module]) -> Vec<Form<'_>> {
     forms
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 

@@ -23,8 +23,11 @@ struct MachineParam {
     align: u64,
 }
 
-/// The callee of a call through a pointer: a function that calls all whose address the module takes.
+/// The callee of a call through a pointer: it stands for every function whose address the module takes.
 pub const ANY: &str = "%";
+
+/// Sets `%above` to 0, which ptxas does not know: bit 0 of the mask of the lanes above the thread's own.
+pub const UNKNOWN_ZERO: &str = "\tmov.u32 \t%above, %lanemask_gt;\n\tand.b32 \t%above, %above, 1;\n";
 
 /// The text of a PTX module, read.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl<'a> Ptx<'a> {
             } else if line.contains("wgmma.mma_async") {
                 function.has_wgmma = true;
             } else if let Some(callee) = callee(line) {
-                function.calls.push(if callee.starts_with('%') { ANY } else { callee });
+                function.calls.push(or_any(callee));
             }
         }
         let mut ptx = Ptx { functions };
@@ -65,7 +68,7 @@ impl<'a> Ptx<'a> {
         ptx
     }
 
-    /// The functions whose names stand in lines that are neither their headers nor calls: their addresses are taken.
+    /// The functions whose address is taken: their names occur outside of headers and calls.
     fn pointed_at(&self, text: &'a str) -> Vec<&'a str> {
         let is_other = |line: &&str| header(line).is_none() && callee(line.trim_start()).is_none();
         let words = |line: &'a str| line.split(|c: char| !(c.is_ascii_alphanumeric() || "_$.".contains(c)));
@@ -78,15 +81,12 @@ impl<'a> Ptx<'a> {
         functions.into_iter().collect()
     }
 
-    /// The functions that may be called while they run, [`ANY`] among them.
+    /// The functions that recurse, directly or through others; [`ANY`] can be one of them.
     pub fn recursive(&self) -> HashSet<&'a str> {
-        let is_recursive = |(&name, function): (&&'a str, &Function<'a>)| {
-            self.reached(function.calls.iter().copied()).contains(name).then_some(name)
-        };
-        self.functions.iter().filter_map(is_recursive).collect()
+        self.functions.keys().copied().filter(|name| self.reaches(name, name)).collect()
     }
 
-    /// Whether a function, or one that it calls, calls `callee`.
+    /// Whether `caller` calls `callee`, directly or through others.
     pub fn reaches(&self, caller: &str, callee: &str) -> bool {
         let calls = self.functions.get(caller).map_or(&[][..], |function| &function.calls);
         self.reached(calls.iter().copied()).contains(callee)
@@ -94,13 +94,7 @@ impl<'a> Ptx<'a> {
 
     /// Whether the stack of a kernel's threads is not known before it runs: it recurses, or calls through a pointer.
     pub fn has_unknown_stack(&self, kernel: &str) -> bool {
-        self.reached([kernel]).into_iter().any(|name| {
-            name == ANY
-                || self
-                    .functions
-                    .get(name)
-                    .is_some_and(|function| self.reached(function.calls.iter().copied()).contains(name))
-        })
+        self.reached([kernel]).into_iter().any(|name| name == ANY || self.reaches(name, name))
     }
 
     /// Whether a kernel multiplies matrices by `wgmma`, itself or in a function that it calls.
@@ -192,6 +186,11 @@ fn param_of(text: &str) -> Option<MachineParam> {
         None => 1,
     };
     Some(MachineParam { size: (bits / 8).checked_mul(count)?, align: explicit.unwrap_or(bits / 8) })
+}
+
+/// A callee's name; [`ANY`] of a call through a register.
+pub fn or_any(callee: &str) -> &str {
+    if callee.starts_with('%') { ANY } else { callee }
 }
 
 /// Whom a line calls: a function's name, or a register.

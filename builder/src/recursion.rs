@@ -1,17 +1,16 @@
-//! Calls of functions that recurse, whose lanes return one after the other.
+//! Reconverges the lanes of a warp after a call into a recursion.
 //!
-//! ptxas (seen with 13.0) holds values that are the same for a whole warp in uniform registers, and keeps them there across a
-//! call. Lanes that recurse to different depths return from the call at different times, although it takes them to reconverge:
-//! the first lanes go on, change the uniform registers, and take the values from the lanes that come later. So the lanes that
-//! call into a recursion wait for each other behind the call. A number that is always 0 is added to their mask, bit 0 of the
-//! mask of the lanes above the thread's own: of lanes that it takes to be converged ptxas would leave the barrier out.
+//! ptxas (seen with 13.0) keeps warp-uniform values in uniform registers across a call, because it assumes that all lanes return
+//! from the call together. Lanes that recurse to different depths do not: the first ones to return overwrite uniform registers
+//! that the later ones still need. So a `bar.warp.sync` after the call waits for every lane that made it. ptxas removes a barrier
+//! whose lanes it assumes to be converged, so a zero that it does not know is added to the mask. Calls inside a recursion have no
+//! barrier: with one, kernels hang.
 
 use std::fmt::Write;
 
-use crate::ptx::{self, Ptx};
+use crate::ptx::{self, Ptx, UNKNOWN_ZERO};
 
-/// The module with lanes that wait for each other behind each call from elsewhere of a function that recurses. `text` is as LLVM
-/// writes it: an instruction a line.
+/// The module `text` with a barrier after each call into a recursion. The text has one instruction per line, as LLVM writes it.
 pub fn reconverge(text: &str) -> String {
     let ptx = Ptx::read(text);
     let recursive = ptx.recursive();
@@ -23,14 +22,13 @@ pub fn reconverge(text: &str) -> String {
     for line in text.lines() {
         caller = ptx::header(line).unwrap_or(caller);
         let enters = |callee: &str| {
-            let callee = if callee.starts_with('%') { ptx::ANY } else { callee };
+            let callee = ptx::or_any(callee);
             recursive.contains(callee) && !ptx.reaches(callee, caller)
         };
         let _ = match ptx::callee(line.trim_start()).is_some_and(enters) {
             true => write!(
                 reconverged,
-                "\t{{\n\t.reg .b32 \t%above, %callers;\n\tmov.u32 \t%above, %lanemask_gt;\n\
-                 \tand.b32 \t%above, %above, 1;\n\tactivemask.b32 \t%callers;\n\
+                "\t{{\n\t.reg .b32 \t%above, %callers;\n{UNKNOWN_ZERO}\tactivemask.b32 \t%callers;\n\
                  \tor.b32 \t%callers, %callers, %above;\n{line}\n\tbar.warp.sync \t%callers;\n\t}}\n"
             ),
             false => writeln!(reconverged, "{line}"),

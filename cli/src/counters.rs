@@ -27,7 +27,7 @@ struct Report {
     report: CounterReport,
 }
 
-const NO_COUNTERS: &str = "wrote no counters: it must be linked with Warpsmith's profiler, open a device, and end by returning \
+const NO_COUNTERS: &str = "wrote no counters: build it with the feature `profiler` of warpsmith; it must open a device and end by returning \
                            from `main` or by `exit`";
 
 /// Runs the program, and prints what was counted.

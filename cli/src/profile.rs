@@ -92,7 +92,7 @@ pub fn ended(code: u8, is_wrong: bool) -> Result<(), Failure> {
     }
 }
 
-const NO_TRACE: &str = "wrote no trace: it must be linked with Warpsmith's profiler, open a device, and end by returning from \
+const NO_TRACE: &str = "wrote no trace: build it with the feature `profiler` of warpsmith; it must open a device and end by returning from \
                         `main` or by `exit`";
 
 /// Prints and writes what traces hold; whether one is damaged.

@@ -133,6 +133,14 @@ impl BlockSet<'_> {
         self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 
+    /// Whether every started thread can continue: none waits, and none was interrupted.
+    #[cold]
+    pub fn all_are_ready(&self, registers: &Registers) -> bool {
+        registers.interrupted.get().is_null()
+            && !self.queue.ready.borrow().is_empty()
+            && self.waiting().is_empty()
+    }
+
     /// The fault for a stack that the operating system does not give.
     pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
         Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }

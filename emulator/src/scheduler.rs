@@ -26,6 +26,7 @@ pub(crate) fn run_set(
     position: u64,
 ) -> Result<(), Fault> {
     let mut rounds = 0u32;
+    let mut was_late = false;
     loop {
         let runner = match set.next() {
             Next::Resume(runner) => runner,
@@ -57,8 +58,15 @@ pub(crate) fn run_set(
             }
         };
         runners.resume(registers, runner);
-        if set.has_failed() || set.grid.is_over(position) || set.is_late() {
+        if set.has_failed() || set.grid.is_over(position) {
             break;
+        }
+        if set.is_late() {
+            // Just after a barrier no thread waits: the next one that runs says what the kernel does.
+            if was_late || !set.all_are_ready(registers) {
+                break;
+            }
+            was_late = true;
         }
     }
     unwind(set, runners, registers);

@@ -128,7 +128,7 @@ pub fn histogram_even<T: Binned, const ITEMS: usize, const VECTOR: usize>(
             count::<T, ITEMS, N>(x, shape, &mut local, counts, bin);
         })
     } else {
-        // With so many bins the counts themselves take the time.
+        // With this many bins, atomics on the counts in device memory dominate.
         count::<T, ITEMS, 1>(x, shape, &mut local, counts, |item| item.bin(&bins, Edges::Exact(edges)));
     }
 }

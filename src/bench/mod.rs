@@ -64,7 +64,7 @@ pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     Suite { benchmarks, left_out: left_out.collect(), probes }
 }
 
-/// The features that bring operations, whether they are on, and with what the operations' names begin.
+/// The features with operations: name, whether it is on, prefixes of the operations' names.
 const FEATURES: [(&str, bool, &[&str]); 5] = [
     ("histogram", cfg!(feature = "histogram"), &["histogram_"]),
     ("rows", cfg!(feature = "rows"), &["sum_", "argmax_", "softmax_", "layer_norm_", "rms_norm_", "swiglu_"]),

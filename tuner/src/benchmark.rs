@@ -188,7 +188,7 @@ pub struct Probe {
 pub struct Suite {
     /// In the order in which they are listed, each with a name of its own.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
-    /// Benchmarks that the program could have: with what the names of some begin, and the cargo feature that brings them.
+    /// Benchmarks of cargo features that are off: prefix of their names, and the feature.
     pub left_out: Vec<(&'static str, &'static str)>,
     /// Makes the probes that results are held against.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,

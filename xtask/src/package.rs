@@ -38,13 +38,13 @@ fn published(root: &Path) -> Result<Vec<String>> {
     let names: Vec<&str> = published.filter_map(|package| package["name"].as_str()).collect();
     if let Some(name) = names.iter().find(|name| !is_ours(name)) {
         return Err(Error::Unexpected(format!(
-            "the package `{name}` has a name that anybody may take first: begin it with `{PREFIX}`, and give its library its own name"
+            "the package `{name}` lacks the prefix `{PREFIX}`, so anybody may publish that name first: rename it, and keep the library's name with `[lib] name`"
         )));
     }
     Ok(names.into_iter().flat_map(|name| ["--package".to_owned(), name.to_owned()]).collect())
 }
 
-/// With what the names of published packages begin, so that nobody else's is among them.
+/// The prefix of the names of published packages.
 const PREFIX: &str = "warpsmith-";
 
 fn is_ours(package: &str) -> bool {

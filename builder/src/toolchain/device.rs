@@ -55,8 +55,7 @@ impl LlvmTools {
         self.folder.join(tool)
     }
 
-    /// A run of `opt` or `llc`. Of text they take names as long as those that they write: inlining joins the names of functions,
-    /// and LLVM refuses to read a name of more than 1024 bytes.
+    /// A command that runs `opt` or `llc` without LLVM's limit of 1024 bytes for names in its input: inlining writes longer ones.
     pub fn passes(&self, tool: &str) -> Command {
         let mut command = Command::new(self.tool(tool));
         command.arg("-non-global-value-max-name-size=1000000");

@@ -80,7 +80,10 @@ fn a_program_without_a_trace_is_named() {
         let run = profile(&[], script);
         assert_eq!((run.code(), run.stdout()), (Some(code), String::new()));
         let said = run.stderr();
-        assert!(said.contains("`sh`") && said.contains("wrote no trace: it must be linked"), "{said}");
+        assert!(
+            said.contains("`sh`") && said.contains("wrote no trace: build it with the feature `profiler`"),
+            "{said}"
+        );
         assert_eq!(said.lines().count(), 1);
         assert!(files(&run.folder).is_empty());
     }
@@ -238,7 +241,7 @@ fn counters_of_nothing_name_the_reason() {
     let run = count(&[], COUNTED, "true");
     assert_eq!(run.code(), Some(1));
     assert!(
-        run.stderr().contains("`sh` (exit code 0) wrote no counters: it must be linked"),
+        run.stderr().contains("`sh` (exit code 0) wrote no counters: build it with the feature `profiler`"),
         "{}",
         run.stderr()
     );

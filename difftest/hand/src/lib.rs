@@ -3,7 +3,6 @@
 //! | module | kernels |
 //! | --- | --- |
 //! | [`numbers`], [`hashes`], [`random`], [`collections`], [`words`], [`geometry`], [`locks`] | crates of the registry |
-//! | [`recursion`] | lanes that return one after the other |
 //! | [`warps`], [`blocks`] | each operation of `difftest_support::team`, in blocks of several sizes |
 //! | [`launches`] | shared arrays of all kinds, tiles, atomics of all scopes, barriers behind `dyn`, many and large parameters |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
@@ -60,7 +59,6 @@ pub mod launches;
 pub mod locks;
 pub mod numbers;
 pub mod random;
-pub mod recursion;
 mod teams;
 pub mod warps;
 pub mod words;
@@ -76,7 +74,6 @@ pub fn cases() -> Vec<difftest_runner::Case> {
         words::cases(),
         geometry::cases(),
         locks::cases(),
-        recursion::cases(),
         warps::cases(),
         blocks::cases(),
         launches::cases(),
