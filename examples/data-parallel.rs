@@ -19,7 +19,7 @@ mod training;
 use std::time::{Duration, Instant};
 
 use warpsmith::collective::{Communicator, CommunicatorOptions, Launch, ReduceOp};
-use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops;
 use warpsmith::prelude::*;
 

@@ -1,7 +1,7 @@
 //! `warpsmith memory`: what a memory snapshot holds.
 
 use serde::Serialize;
-use warpsmith::memory::snapshot::Snapshot;
+use warpsmith::snapshot::Snapshot;
 
 use crate::args::MemoryArgs;
 use crate::memory_report::Report;

@@ -3,7 +3,7 @@
 //! Guarantees: every column of a bar stands for the same number of bytes and shows what most of them are. A state
 //! that most of no column is has the column with most of it all the same, use before free.
 
-use warpsmith::memory::snapshot::BlockState;
+use warpsmith::snapshot::BlockState;
 
 /// The legend.
 pub const LEGEND: &str = "# allocated  ~ pending free  . free";

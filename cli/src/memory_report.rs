@@ -7,9 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warpsmith::memory::snapshot::{
-    BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
-};
+use warpsmith::snapshot::{BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry};
 
 /// The content of a snapshot.
 #[derive(Debug, Serialize)]
@@ -265,7 +263,7 @@ fn last_events(snapshot: &Snapshot, count: usize) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::memory::snapshot::Block;
+    use warpsmith::snapshot::Block;
 
     fn frame(filename: &str, line: u32) -> Frame {
         Frame { filename: filename.into(), line, name: "f".into() }

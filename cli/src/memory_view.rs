@@ -4,7 +4,7 @@
 
 use warpsmith::bench::command::output::escape;
 use warpsmith::bench::size::format_bytes;
-use warpsmith::memory::snapshot::{BlockState, Frame};
+use warpsmith::snapshot::{BlockState, Frame};
 
 use crate::memory_bar::{LEGEND, bar};
 use crate::memory_report::{Event, Report, SegmentReport, Totals};
@@ -230,7 +230,7 @@ fn aligned(rows: &[Vec<String>], left: &[usize]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::memory::snapshot::{Block, Segment, SegmentType, Snapshot, TraceAction, TraceEntry};
+    use warpsmith::snapshot::{Block, Segment, SegmentType, Snapshot, TraceAction, TraceEntry};
 
     use BlockState::{ActiveAllocated as A, ActivePendingFree as P, Inactive as F};
 

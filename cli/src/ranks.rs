@@ -158,7 +158,7 @@ fn shared_memory_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use warpsmith::driver::emulated::{Call, EmulatedDriver};
+    use warpsmith::emulated::{Call, EmulatedDriver};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Reads bytes as the file of a trace. Run it with -rss_limit_mb=1024.
 #![no_main]
 
-#[path = "../../runtime/trace/tests/trace/fuzzed.rs"]
+#[path = "../../profiler/trace/tests/trace/fuzzed.rs"]
 mod fuzzed;
 
 use libfuzzer_sys::fuzz_target;

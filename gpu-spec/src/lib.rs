@@ -9,6 +9,7 @@
 //! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
 //! | [`device_copy`] | the types whose values can lie in device memory |
 //! | [`extents`] | the extents of views in two and three dimensions, and the launches that their claims allow |
+//! | `finding` | what `warpsmith check` finds |
 //! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
 //! | [`lengths`] | which lengths of a launch's arguments have to agree |
 //! | [`limits`] | the launches that a kernel can have |
@@ -20,8 +21,13 @@
 #![no_std]
 #![deny(missing_docs)]
 
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate alloc;
+
 pub mod device_copy;
 pub mod extents;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod finding;
 pub mod image;
 pub mod kernel;
 pub mod lengths;

@@ -33,11 +33,11 @@
 //! }
 //! ```
 
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::host::{collective, shared as emulated_shared, thread as emulated};
 #[cfg(target_arch = "nvptx64")]
 use crate::{arch, nvvm};
 use crate::{block, thread};
-#[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::{collective, shared as emulated_shared, thread as emulated};
 
 /// Blocks of the cluster along x, y, z.
 #[inline(always)]

@@ -7,6 +7,8 @@ use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
 use crate::tensor::TensorMap;
 use crate::view::{Slice2, Slice3};
 
+#[cfg(all(not(target_arch = "nvptx64"), not(feature = "emulated")))]
+pub use crate::host::absent_entry;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
 
@@ -303,7 +305,7 @@ impl SharedPlace {
         {
             let bytes = size_of::<T>().saturating_mul(self.len);
             let site = core::ptr::from_ref(self.site).cast();
-            warpsmith_emulator::shared::dynamic_array(site, self.offset, bytes, align_of::<T>()).cast()
+            crate::host::shared::dynamic_array(site, self.offset, bytes, align_of::<T>()).cast()
         }
     }
 }
@@ -364,7 +366,7 @@ pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize)
     // SAFETY: the caller's promise; after the call the value is initialized.
     unsafe {
         let mut value = core::mem::MaybeUninit::<T>::uninit();
-        warpsmith_emulator::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
+        crate::host::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
         // Instrumented, whether the kernel uses the value or not: so the checker sees that its crate is.
         value.as_ptr().read_volatile()
     }

@@ -27,11 +27,11 @@
 //! }
 //! ```
 
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::host::{collective, thread as emulated};
 use crate::thread;
 #[cfg(target_arch = "nvptx64")]
 use crate::{arch, atomic, nvvm};
-#[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::{collective, thread as emulated};
 
 pub use crate::thread::{grid_dim as dim, launch_size as threads};
 

@@ -95,6 +95,8 @@ pub mod family;
 pub mod graph;
 pub mod grid;
 pub mod group;
+#[cfg(not(target_arch = "nvptx64"))]
+mod host;
 pub mod indexed;
 pub mod look_back;
 pub mod math;

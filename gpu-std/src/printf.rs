@@ -176,7 +176,7 @@ mod host {
     /// The conversions in `format` are those of `arguments`, in order, and strings are valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
         // SAFETY: the caller's promise.
-        warpsmith_emulator::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
+        crate::host::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
     }
 
     /// # Safety
@@ -204,7 +204,7 @@ mod host {
             }
         }
         text.extend_from_slice(rest);
-        warpsmith_emulator::output::print(&String::from_utf8_lossy(&text));
+        crate::host::output::print(&String::from_utf8_lossy(&text));
     }
 
     /// Appends one argument.

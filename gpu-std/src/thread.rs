@@ -3,10 +3,10 @@
 //! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA; linear
 //! indices count x fastest, then y, then z.
 
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::host::{collective, thread as emulated};
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
-#[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::{collective, thread as emulated};
 
 pub use crate::disjoint::{
     GridStride, GridStride2d, GridStride3d, Unique2d, Unique3d, UniqueIndex, grid_stride, grid_stride_2d,

@@ -36,13 +36,13 @@
 //! ```
 
 use crate::element::KernelType;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::host::{collective, thread as emulated};
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 use crate::scalar::Scalar;
 use crate::words;
 use core::ops::{BitAnd, BitOr, BitXor};
-#[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::{collective, thread as emulated};
 
 /// Lanes of a warp.
 pub const WARP_SIZE: u32 = 32;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use kernels::CopyRaw;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, PinnedBuffer, Result, Stream};
 
 fn main() {

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator |
 //! | [`warpsmith_core`], re-exported here | devices, memory, streams, events, copies, modules, launches, graphs, the seam |
+//! | `emulated` | GPUs emulated on the CPU, with the feature of that name |
 //! | [`library`] | cuBLAS, cuDNN, cuFFT, cuRAND and cuSPARSE, each a feature: `blas`, `dnn`, `fft`, `rand`, `sparse` |
 //!
 //! ```
@@ -26,4 +27,8 @@
 #![deny(missing_docs)]
 
 pub use warpsmith_core::*;
+#[cfg(feature = "emulated")]
+#[cfg_attr(docsrs, doc(cfg(feature = "emulated")))]
+pub use warpsmith_emulated as emulated;
+#[cfg(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse"))]
 pub use warpsmith_libraries as library;

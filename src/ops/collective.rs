@@ -22,7 +22,7 @@ use warpsmith_runtime::Result;
 /// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; whatever the runtime reports.
 ///
 /// ```
-/// # use warpsmith::{ops, prelude::*, driver::emulated::EmulatedDriver};
+/// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver};
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);
@@ -79,7 +79,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 /// [`reduce_add`].
 ///
 /// ```
-/// # use warpsmith::{ops, prelude::*, driver::emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};
+/// # use warpsmith::{ops, prelude::*, emulated::EmulatedDriver, transfer::collective::COALESCE_BYTES};
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);

@@ -54,7 +54,7 @@ fn is_ours(package: &str) -> bool {
 /// The images that packages carry: the file that the builder writes, and the package's folder.
 const IMAGES: [(&str, &str); 3] = [
     ("gpu_kernels_image.rs", ""),
-    ("warpsmith_collective_kernels_image.rs", "runtime/collective"),
+    ("warpsmith_collective_kernels_image.rs", "collective"),
     ("warpsmith_tensor_kernels_image.rs", "tensor"),
 ];
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::shared::{Run, command, folder};
 
-const KINETO: &str = include_str!("../../../runtime/trace/tests/trace/kineto.json");
+const KINETO: &str = include_str!("../../../profiler/trace/tests/trace/kineto.json");
 /// Writes a trace as a process with the number `$1` does.
 const WRITE: &str = r#"write() { cp trace.json "$(printf '%s' "$WARPSMITH_PROFILE" | sed "s/%p/$1/")"; }; "#;
 

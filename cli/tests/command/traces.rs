@@ -2,7 +2,7 @@
 
 use crate::shared::{Run, command, folder, run};
 
-const KINETO: &str = include_str!("../../../runtime/trace/tests/trace/kineto.json");
+const KINETO: &str = include_str!("../../../profiler/trace/tests/trace/kineto.json");
 
 /// Runs `warpsmith trace` in a folder with `trace.json`, and what commands before it left there.
 fn trace(content: &[u8], commands: &[&[&str]]) -> Run {

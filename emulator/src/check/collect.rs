@@ -4,48 +4,15 @@
 //! is enqueued: who gets the findings, and which buffers there are.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::finding::Finding;
+use gpu_spec::finding::{Finding, Findings};
+
 use super::memory::Buffers;
 use super::{is_on, memory, settings};
-
-/// What was found in some launches. As text, each finding begins with its kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    /// Each once for a pair of places in a launch, in the order in which they happened.
-    pub findings: Vec<Finding>,
-    /// How many were found beyond the limit.
-    pub more: u64,
-}
-
-impl Findings {
-    /// Whether nothing was found.
-    pub fn is_empty(&self) -> bool {
-        self.findings.is_empty() && self.more == 0
-    }
-
-    fn add(&mut self, other: Findings) {
-        self.findings.extend(other.findings);
-        self.more += other.more;
-    }
-}
-
-impl fmt::Display for Findings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, finding) in self.findings.iter().enumerate() {
-            write!(f, "{}kernel `{}`: {finding}", if i == 0 { "" } else { "\n" }, finding.kernel)?;
-        }
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more findings, beyond the limit"),
-        }
-    }
-}
 
 /// The findings of launches of one host thread, or of a scope.
 #[derive(Debug, Default)]

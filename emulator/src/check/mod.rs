@@ -19,7 +19,6 @@
 mod clocks;
 mod collect;
 mod entry;
-mod finding;
 mod memory;
 mod place;
 mod report;
@@ -36,11 +35,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 pub use clocks::{Operation, Scope};
-pub use collect::{Enqueued, Findings, Scope as FindingScope, enqueued, found, take_findings};
+pub use collect::{Enqueued, Scope as FindingScope, enqueued, found, take_findings};
 pub use entry::{atomic_access, fence, read_argument, unchecked};
-pub use finding::{Access, Finding, FindingKind};
+pub use gpu_spec::finding::{Access, Finding, FindingKind, Findings, Frame};
 pub use memory::{FILL, RED_ZONE, all_written, allocated, copied, freed, released, written};
-pub use place::Frame;
 pub(crate) use place::interrupted_frames;
 pub use report::ALLOW;
 pub use settings::is_on;

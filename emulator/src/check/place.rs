@@ -5,41 +5,15 @@
 
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use gpu_spec::finding::Frame;
 
 /// Places that a kernel can have; the last stands for all that are more.
 pub(super) const MOST: usize = 1 << 15;
 
 const CACHED: usize = 1024;
-
-/// One frame of a call stack.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
-    /// The function, as the debug information names it.
-    pub function: String,
-    /// The file; empty without debug information.
-    pub file: String,
-    /// The line, 0 without debug information.
-    pub line: u32,
-}
-
-impl fmt::Display for Frame {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.file.is_empty() {
-            return write!(f, "in {} (no line information)", self.function);
-        }
-        if self.line == 0 {
-            return write!(
-                f,
-                "{} in {} (the compiler has moved or merged the access)",
-                self.file, self.function
-            );
-        }
-        write!(f, "{}:{} in {}", self.file, self.line, self.function)
-    }
-}
 
 /// The places of one kernel.
 pub(super) struct Places {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use gpu_spec::{Extents2, Extents3, ParamKind, TensorMapData, TensorMapSpec};
 
-use super::finding::{Access, Finding, FindingKind};
+use gpu_spec::finding::{Access, Finding, FindingKind};
+
 use super::memory::{FILL, Of, Regions};
 use super::shadow::Record;
 use super::touched::STREAM_ADVICE;

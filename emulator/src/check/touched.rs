@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use gpu_spec::finding::{Access, Finding, FindingKind};
+
 use super::Checker;
-use super::finding::{Access, Finding, FindingKind};
 use super::memory::Of;
 use super::place;
 use super::shadow::{GRAIN, Record};

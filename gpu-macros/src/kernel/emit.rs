@@ -527,7 +527,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             };
 
             static __SPEC: ::gpu_std::KernelSpec =
-                ::gpu_std::KernelSpec { info: __INFO, entry: __entry, bytes: #bytes, lengths: #check_lengths };
+                ::gpu_std::KernelSpec { info: __INFO, entry: ::gpu_std::__host_entry!(__entry), bytes: #bytes, lengths: #check_lengths };
 
             #bytes_function
 
@@ -537,7 +537,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             #[linkme(crate = ::gpu_std::__private::linkme)]
             static __REGISTERED: &::gpu_std::KernelInfo = &__INFO;
 
-            #[allow(unused_variables)]
+            #[allow(dead_code, unused_variables)]
             unsafe fn __entry(args: *const *const ::core::ffi::c_void) {
                 // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; an
                 // unsafe kernel's own contract is the launcher's.

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use warpsmith_emulator::check::Operation;
-use warpsmith_emulator::collective::spin_hint;
+use crate::host::check::Operation;
+use crate::host::collective::spin_hint;
 
 use super::raw::{Raw, RawInteger};
 use super::scope::Scope;
@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 #[inline(always)]
 #[cfg(warpsmith_check)]
 fn accessed<T, S: Scope>(p: *mut T, operation: Operation, order: Ordering) {
-    warpsmith_emulator::check::atomic_access(p, operation, order, checked_scope::<S>());
+    crate::host::check::atomic_access(p, operation, order, checked_scope::<S>());
 }
 
 #[inline(always)]
@@ -21,10 +21,10 @@ fn accessed<T, S: Scope>(p: *mut T, operation: Operation, order: Ordering) {
 fn accessed<T, S: Scope>(_: *mut T, _: Operation, _: Ordering) {}
 
 #[cfg(warpsmith_check)]
-fn checked_scope<S: Scope>() -> warpsmith_emulator::check::Scope {
+fn checked_scope<S: Scope>() -> crate::host::check::Scope {
     match S::LEVEL {
-        super::scope::Level::Block => warpsmith_emulator::check::Scope::Block,
-        super::scope::Level::Device | super::scope::Level::System => warpsmith_emulator::check::Scope::Device,
+        super::scope::Level::Block => crate::host::check::Scope::Block,
+        super::scope::Level::Device | super::scope::Level::System => crate::host::check::Scope::Device,
     }
 }
 
@@ -161,6 +161,6 @@ floats! { f32, u32: AtomicU32; f64, u64: AtomicU64; }
 )]
 pub fn fence<S: Scope>(order: Ordering) {
     #[cfg(warpsmith_check)]
-    warpsmith_emulator::check::fence(order, checked_scope::<S>());
+    crate::host::check::fence(order, checked_scope::<S>());
     core::sync::atomic::fence(order);
 }

@@ -2,8 +2,8 @@
 
 use core::mem::MaybeUninit;
 
+use crate::host::dynamic::{self, Refused};
 use gpu_spec::Kernel;
-use warpsmith_emulator::dynamic::{self, Refused};
 
 use super::{Arguments, Dim, LaunchError, MAX_DEPTH, MAX_PARAMETER_BYTES, MAX_PENDING, Parameters, When};
 

@@ -63,7 +63,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::{shared as emulated, thread};
+use crate::host::{shared as emulated, thread};
 
 /// Shared memory for a `T`, one for each block: what `#[address_space(shared)]` makes of a static. Aligned to 16
 /// bytes at least, so that it can be read in vectors.

@@ -15,7 +15,7 @@ pub(super) fn meet(number: u32, operation: &'static str) {
         crate::nvvm::barrier(number);
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    warpsmith_emulator::collective::array_barrier(number, operation);
+    crate::host::collective::array_barrier(number, operation);
 }
 
 /// Calls `visit` with each element that belongs to the calling thread, and its indices. Element `i` belongs to thread

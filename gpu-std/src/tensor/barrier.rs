@@ -4,7 +4,7 @@ use super::gpu_asm;
 use super::shared::SharedAddress;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::copies;
+use crate::host::copies;
 
 /// A barrier in shared memory. A phase is complete when the arrivals that [`Barrier::init`] stated have come and the bytes
 /// that were expected in it have been copied; the next begins then.

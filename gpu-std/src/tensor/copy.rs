@@ -10,7 +10,7 @@ use super::shared::SharedTile;
 use crate::KernelType;
 
 #[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::copies;
+use crate::host::copies;
 
 /// The copy with as many coordinates as the tensor has dimensions; a call on the emulated device.
 macro_rules! tensor_copy {

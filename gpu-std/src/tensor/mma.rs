@@ -95,7 +95,7 @@ pub unsafe fn mma<T: WarpOperand>(sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [
 fn host<T: WarpOperand>(mut sums: [f32; 4], a: [u32; 4], b: [u32; 2]) -> [f32; 4] {
     let lane = crate::warp::lane_id();
     let exchange = |low: u32, high: u32| {
-        warpsmith_emulator::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
+        crate::host::collective::warp_exchange(!0, "mma", u64::from(low) | u64::from(high) << 32)
     };
     // Of each lane the registers of rows `row` and `row + 8` of `a`, and those of `b`.
     let (a_rows, b_column) = ([exchange(a[0], a[2]), exchange(a[1], a[3])], exchange(b[0], b[1]));

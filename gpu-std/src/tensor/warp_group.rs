@@ -4,7 +4,7 @@ use super::gpu_asm;
 use crate::{thread, warp};
 
 #[cfg(not(target_arch = "nvptx64"))]
-use warpsmith_emulator::collective;
+use crate::host::collective;
 
 /// Threads of a warp group.
 pub const THREADS: u32 = 128;

@@ -54,7 +54,7 @@ impl Device {
 #[must_use = "without it findings are errors of the calls that wait"]
 pub struct Checked {
     device: Device,
-    scope: FindingScope,
+    scope: Box<dyn FindingScope>,
 }
 
 impl Checked {

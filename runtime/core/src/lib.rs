@@ -10,6 +10,7 @@
 //! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
 //! | [`stream`], [`event`] | queues of work and marks in them |
 //! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
+//! | [`snapshot`] | snapshots of memory, and their files |
 //! | [`transfer`] | copies on streams that do not wait |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
@@ -42,6 +43,7 @@ pub mod memory;
 pub mod module;
 mod open;
 pub mod seam;
+pub mod snapshot;
 pub mod stream;
 pub mod transfer;
 

@@ -84,8 +84,6 @@ pub trait ActivitySink: Send + Sync {
 /// What is to be recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivityOptions {
-    /// Where records of a CUDA device come from; without effect on the emulated device.
-    pub source: ActivitySource,
     /// Whether driver calls that neither enqueue work nor wait for it are recorded too.
     pub all_calls: bool,
     /// Bytes of host memory for records that were not taken yet; when they are full, records are dropped and counted.
@@ -94,29 +92,16 @@ pub struct ActivityOptions {
 
 impl Default for ActivityOptions {
     fn default() -> Self {
-        Self { source: ActivitySource::Best, all_calls: false, memory: 256 << 20 }
+        Self { all_calls: false, memory: 256 << 20 }
     }
-}
-
-/// Where the records of CUDA devices come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ActivitySource {
-    /// CUPTI, or events where it cannot be used.
-    Best,
-    /// CUPTI alone.
-    Cupti,
-    /// Events before and after each operation. They add some microseconds to each, and record nothing inside graphs.
-    Events,
 }
 
 /// What records now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActivityStarted {
-    /// What the records come from, for example `CUPTI 13.0` or `events`. It says so if the recorder's clock differs from
+    /// What the records come from, for example `CUPTI 13.0`. It says so if the recorder's clock differs from
     /// [`ActivityDriver::activity_now`] by more than a microsecond, which is corrected in the records.
     pub source: String,
-    /// Why it is not the best source, with the remedy.
-    pub without_cupti: Option<ActivityError>,
 }
 
 /// What became of the records of a recording.
@@ -163,7 +148,7 @@ pub enum ActivityTransfer {
 
 impl ActivityTransfer {
     /// The kind of a copy that reaches no other device.
-    pub(crate) fn between(from_device: bool, to_device: bool) -> Self {
+    pub fn between(from_device: bool, to_device: bool) -> Self {
         match (from_device, to_device) {
             (true, true) => Self::DeviceToDevice,
             (true, false) => Self::DeviceToHost,
@@ -220,15 +205,6 @@ pub enum Activity<'a> {
         kind: ActivityTransfer,
         /// Bytes that were written.
         bytes: u64,
-    },
-    /// A graph ran whose nodes were not recorded, as with [`ActivitySource::Events`].
-    Graph {
-        /// When it began.
-        start: u64,
-        /// When it ended.
-        end: u64,
-        /// Where.
-        place: ActivityPlace,
     },
     /// Something waited.
     Wait {
@@ -302,7 +278,7 @@ pub enum ActivityError {
     /// CUPTI, NVIDIA's library that records devices, was not found or cannot be loaded.
     #[error(
         "no CUPTI: it was searched as {searched}{}; run `pip install '{package}'` in the active Python environment, or set \
-         WARPSMITH_LIBRARY_PATH to the folder that has it, or record from events",
+         WARPSMITH_LIBRARY_PATH to the folder that has it",
         because(reason)
     )]
     NoCupti {
@@ -316,14 +292,14 @@ pub enum ActivityError {
     /// Another profiler of the process uses CUPTI.
     #[error(
         "CUPTI is in use by {by}, and one profiler at a time can use it; run the program without Nsight Systems (nsys), Nsight \
-         Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process, or record from events"
+         Compute (ncu), cuda-gdb and compute-sanitizer, stop other profilers of the process"
     )]
     CuptiInUse {
         /// What uses it, as far as is known.
         by: String,
     },
     /// CUPTI lacks what recording needs.
-    #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`, or record from events")]
+    #[error("{version} is too old: it lacks {lacks}; run `pip install '{package}'`")]
     CuptiTooOld {
         /// The library's version.
         version: String,
@@ -335,7 +311,7 @@ pub enum ActivityError {
     /// CUPTI cannot start, as when it is newer than the driver.
     #[error(
         "{version} does not start with an NVIDIA driver for CUDA {driver}, which must not be the older one; run `pip install \
-         '{package}'`, or update the driver, or record from events"
+         '{package}'`, or update the driver"
     )]
     CuptiTooNew {
         /// The library's version.
@@ -348,7 +324,7 @@ pub enum ActivityError {
     /// The system does not let this user profile.
     #[error(
         "{call} is not permitted: {text}; load the NVIDIA module with NVreg_RestrictProfilingToAdminUsers=0, or run with \
-         CAP_SYS_ADMIN (a container gets both from its host alone), or record from events"
+         CAP_SYS_ADMIN (a container gets both from its host alone)"
     )]
     NotPermitted {
         /// CUPTI's function.
@@ -357,7 +333,7 @@ pub enum ActivityError {
         text: String,
     },
     /// A call of CUPTI failed.
-    #[error("{call} failed with CUPTI error {code}: {text}; record from events, which needs no CUPTI")]
+    #[error("{call} failed with CUPTI error {code}: {text}")]
     Cupti {
         /// CUPTI's function.
         call: &'static str,
@@ -380,7 +356,7 @@ pub trait ActivityDriver {
     /// Begins to record what all devices of the driver do.
     ///
     /// # Errors
-    /// [`ActivityError`], which names the cause and the remedy. With [`ActivitySource::Best`] a missing CUPTI is no error.
+    /// [`ActivityError`], which names the cause and the remedy.
     fn activity_start(
         &self,
         _options: &ActivityOptions,

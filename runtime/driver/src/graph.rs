@@ -59,7 +59,7 @@ impl GraphFunction {
     }
 
     /// Calls it.
-    pub(crate) fn call(&self) {
+    pub fn call(&self) {
         (self.0)();
     }
 }

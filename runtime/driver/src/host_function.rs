@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// The error of the driver's calls from inside a host function.
-pub(super) const REFUSED: &str = "a host function must not call the driver; let it signal another thread";
+pub const REFUSED: &str = "a host function must not call the driver; let it signal another thread";
 
 /// Whether this thread runs a host function.
 #[inline]
@@ -72,17 +72,17 @@ impl HostWork {
         Self { name, uses, function: Some(function) }
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// The device memory that it uses.
-    pub(super) fn uses(&self) -> &[HostAccess] {
+    pub fn uses(&self) -> &[HostAccess] {
         &self.uses
     }
 
     /// Calls it. Fails with the text of its panic.
-    pub(super) fn run(&self) -> Result<(), String> {
+    pub fn run(&self) -> Result<(), String> {
         let mut done = Ok(());
         inside(|| {
             let call = || self.function.iter().for_each(|function| function());
@@ -111,25 +111,26 @@ impl fmt::Debug for HostWork {
 }
 
 /// A function that is called once or never.
-pub(super) struct HostCall(HostFunction);
+pub struct HostCall(HostFunction);
 
 impl HostCall {
-    pub(super) fn new(function: HostFunction) -> Self {
+    /// The function, as a program gave it.
+    pub fn new(function: HostFunction) -> Self {
         Self(function)
     }
 
     /// Calls it.
-    pub(super) fn call(self) {
+    pub fn call(self) {
         inside(|| forgive(self.0));
     }
 
     /// Drops it without a call, on the thread that would have called it.
-    pub(super) fn skip(self) {
+    pub fn skip(self) {
         inside(|| self.discard());
     }
 
     /// Drops it without a call, on a thread of the program's.
-    pub(super) fn discard(self) {
+    pub fn discard(self) {
         forgive(|| drop(self.0));
     }
 }
@@ -141,7 +142,7 @@ impl fmt::Debug for HostCall {
 }
 
 /// Calls a function of a graph, which may be called again.
-pub(super) fn call_graph_function(function: &GraphFunction) {
+pub fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 

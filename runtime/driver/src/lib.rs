@@ -1,6 +1,7 @@
 //! The [`Driver`] trait: everything the runtime needs of a machine, and no policy.
 //!
-//! A driver is one way of reaching devices: [`cuda`] through the CUDA driver library, [`emulated`] on the CPU.
+//! A driver is one way of reaching devices: [`cuda`] through the CUDA driver library, the crate `warpsmith-emulated` on the
+//! CPU, which registers itself in [`EMULATED`].
 //! Each call does one thing and holds no policy: no caching, no choice of stream, no retry. Everything above
 //! this module is written once and runs on either.
 //!
@@ -24,7 +25,6 @@ pub mod check;
 mod code;
 pub mod counters;
 pub mod cuda;
-pub mod emulated;
 pub mod error;
 mod graph;
 pub mod host_function;
@@ -36,6 +36,7 @@ mod telemetry;
 use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use self::activity::ActivityDriver;
 use self::check::{FindingScope, Findings};
@@ -50,6 +51,11 @@ pub use self::host_function::{HostAccess, HostWork};
 pub use self::memory::{ExportedMemory, MemoryDriver};
 pub use self::stream::{IPC_EVENT_BYTES, StreamDriver};
 pub use self::telemetry::Telemetry;
+
+/// Gives the driver of emulated devices, one for the process. The crate `warpsmith-emulated` adds the one function that there
+/// is in a program with the feature `emulated`.
+#[linkme::distributed_slice]
+pub static EMULATED: [fn() -> Arc<dyn Driver>];
 
 handle!(
     /// A device's primary context.
@@ -267,20 +273,21 @@ pub struct RowsCopy {
 }
 
 impl Place {
-    pub(crate) fn is_on_device(self) -> bool {
+    /// Whether it is device memory.
+    pub fn is_on_device(self) -> bool {
         matches!(self, Self::Device(_))
     }
 }
 
 impl RowsCopy {
     /// Why its rows overlap, if a pitch is too small.
-    pub(crate) fn overlap(&self) -> Option<String> {
+    pub fn overlap(&self) -> Option<String> {
         let (pitch, row) = (self.dst_pitch.min(self.src_pitch), self.row_bytes);
         (pitch < row).then(|| format!("a pitch of {pitch} bytes is less than a row of {row} bytes"))
     }
 
     /// From where to where it copies.
-    pub(crate) fn kind(&self) -> activity::ActivityTransfer {
+    pub fn kind(&self) -> activity::ActivityTransfer {
         activity::ActivityTransfer::between(self.src.is_on_device(), self.dst.is_on_device())
     }
 }
@@ -392,7 +399,7 @@ pub unsafe trait Driver:
     }
     /// Begins a scope that has the findings in launches which the calling thread enqueues while it lives. `None` where
     /// kernels are not checked.
-    fn collect_findings(&self) -> Option<FindingScope> {
+    fn collect_findings(&self) -> Option<Box<dyn FindingScope>> {
         None
     }
 

@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
     use warpsmith_core::device::Device;
-    use warpsmith_core::driver::emulated::EmulatedDriver;
+    use warpsmith_emulated::EmulatedDriver;
 
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
 

@@ -28,9 +28,9 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use warpsmith_core::driver::emulated::EmulatedDriver;
     use warpsmith_core::memory::DeviceBuffer;
     use warpsmith_core::stream::Stream;
+    use warpsmith_emulated::EmulatedDriver;
 
     fn failure(status: &str) -> Error {
         LibraryError::Call { library: "cuFFT", call: "cufftCreate", status: status.to_owned(), context: None }

@@ -9,7 +9,7 @@ mod streams;
 
 use gpu_std::Kernel;
 use warpsmith_runtime::check::{Finding, FindingKind};
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{AllocatorOptions, Device, GpuImage, TypedKernel};
 
 static IMAGE: GpuImage = GpuImage::without_code(

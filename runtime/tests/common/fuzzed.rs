@@ -1,7 +1,7 @@
 //! What is done with the bytes of fuzzers and of their corpora: no input may panic, hang or take much memory.
 
 use warpsmith_runtime::device::visible;
-use warpsmith_runtime::memory::snapshot::Snapshot;
+use warpsmith_runtime::snapshot::Snapshot;
 use warpsmith_runtime::{AllocatorOptions, DeviceId};
 
 /// A snapshot in a file, as a pickle or as JSON. Whatever is read is written back unchanged.

@@ -1,6 +1,6 @@
 //! What is done with the bytes of a fuzzer that makes sparse matrices: no input may panic or hang.
 
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::library::sparse::{self, Csr, Product};
 use warpsmith_runtime::{Device, DeviceBuffer};
 

@@ -5,11 +5,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::driver::{
     CodeDriver, Context, DevicePtr, Driver, EventHandle, LaunchConfig, MemoryDriver, ModuleHandle,
     StreamDriver, StreamHandle,
 };
+use warpsmith_runtime::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 
 const fn param(name: &'static str, kind: ParamKind, type_name: &'static str) -> ParamSpec {
     ParamSpec { name, kind, type_name, size: 4, align: 4, signature: 0 }

@@ -6,7 +6,7 @@ mod kernels;
 use std::sync::Arc;
 
 use gpu_spec::Kernel;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, GpuImage, Module, Stream, TypedKernel};
 
 pub use self::kernels::*;

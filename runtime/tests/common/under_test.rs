@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::Driver;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 
 /// The device under test, which all tests of the process share.
 pub fn shared_device() -> Device {

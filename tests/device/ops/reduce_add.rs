@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{LENGTHS, Random, device};
 use half::f16;
 use warpsmith::driver::Driver;
-use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Number};
 use warpsmith::prelude::*;
 

@@ -2,7 +2,7 @@
 //!
 //! On an emulated device of their own, so that no other test's launches are counted and no other test is disturbed.
 
-use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Config, GridRule, tuned_config};
 use warpsmith::prelude::*;
 use warpsmith::store::{LaunchStore, TunedConfiguration, TuningKey};

@@ -1,7 +1,7 @@
 //! An impossible request is an error that says so, takes nothing from the generator, and writes nothing.
 
 use half::f16;
-use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::emulated::EmulatedDriver;
 use warpsmith::graph::Graph;
 use warpsmith::ops::{Config, GridRule};
 use warpsmith::prelude::*;

@@ -98,7 +98,7 @@ fn default_generators_are_seeded_together() {
     generator.set_offset(8).unwrap();
     assert_eq!(default_generator(&device()).offset().unwrap(), 8);
     // A device that is opened later, with a driver of its own.
-    let driver = warpsmith::driver::emulated::EmulatedDriver::builder().devices(2).build();
+    let driver = warpsmith::emulated::EmulatedDriver::builder().devices(2).build();
     let later = Device::with_driver(driver, 1).unwrap();
     assert_eq!(default_generator(&later).initial_seed(), 99);
     random::manual_seed_all(7).unwrap();

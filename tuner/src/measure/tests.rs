@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! [`EventTime`]: criterion's measurement over device events. With the feature `criterion`.
 
 use criterion::measurement::Measurement;
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};
+use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::graph::Graph;
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_tuner::criterion::EventTime;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::{KernelSpec, TypeArgument};
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite, Work};
 use warpsmith_tuner::case::Case;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use fastrand::Rng;
 use rayon::prelude::*;
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::compare::{Change, Pairs, Plan, in_turns, self_test};

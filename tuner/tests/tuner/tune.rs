@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_store::{LaunchStore, TuningKey};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};

@@ -17,22 +17,21 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
             "host_function",
             "stream",
             "cuda",
-            "emulated",
         ],
     ),
     (
         "runtime/core",
         &[
-            "error", "device", "check", "stream", "event", "memory", "transfer", "launch", "module", "graph",
-            "seam", "open",
+            "snapshot", "error", "device", "check", "stream", "event", "memory", "transfer", "launch",
+            "module", "graph", "seam", "open",
         ],
     ),
     (
-        "runtime/ranges",
+        "profiler/ranges",
         &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
     ),
     (
-        "runtime/trace",
+        "profiler/trace",
         &[
             "error",
             "names",
@@ -53,7 +52,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "runtime/profiler",
+        "profiler",
         &[
             "error",
             "names",
@@ -73,7 +72,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "runtime/collective",
+        "collective",
         &[
             "deadline",
             "keepalive",
@@ -146,10 +145,11 @@ pub(super) const WITHOUT_ORDER: &[&str] = &[
     "compat/cuda_std",
     "compat/cust",
     "emulator",
+    "emulator/driver",
     "gpu-kernels",
     "gpu-macros",
     "gpu-spec",
     "gpu-std",
-    "runtime/collective/kernels",
+    "collective/kernels",
     "tensor/kernels",
 ];

@@ -1,9 +1,9 @@
 //! The products of the emulated device: recorded where they are issued, computed where they are waited for.
 
 use super::{Half, Major, Operand, SharedTile, Sum};
+use crate::host::collective;
 use crate::tensor::shared::SharedAddress;
 use crate::{thread, warp};
-use warpsmith_emulator::collective;
 
 /// What a product reads.
 #[derive(Clone, Copy)]

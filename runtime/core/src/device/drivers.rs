@@ -1,17 +1,16 @@
 //! The driver of each kind of device, one a process, and the devices that are open.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Device, WeakDevice, fork};
-use crate::driver::Driver;
 use crate::driver::cuda::CudaDriver;
-use crate::driver::emulated::EmulatedDriver;
-use crate::error::{DeviceId, Result};
+use crate::driver::{Driver, EMULATED};
+use crate::error::{DeviceId, Error, Result};
 
-/// The driver for a kind of device. Fails with [`Error::Forked`] where devices of that kind cannot be used.
+/// The driver for a kind of device. Fails with [`Error::Forked`] where devices of that kind cannot be used, with
+/// [`Error::NotEmulated`] in a program without emulated devices.
 pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
-    static EMULATED: OnceLock<Arc<EmulatedDriver>> = OnceLock::new();
     fork::check(id)?;
     match id {
         DeviceId::Cuda(_) => {
@@ -21,7 +20,7 @@ pub(crate) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
             let driver = unsafe { CudaDriver::get() };
             Ok(driver.inspect_err(|_| fork::end_use(id))?)
         }
-        DeviceId::Emulated(_) => Ok(EMULATED.get_or_init(EmulatedDriver::from_environment).clone()),
+        DeviceId::Emulated(_) => EMULATED.first().map(|driver| driver()).ok_or(Error::NotEmulated),
     }
 }
 

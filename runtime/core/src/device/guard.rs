@@ -80,7 +80,7 @@ impl Drop for DeviceGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::emulated::EmulatedDriver;
+    use warpsmith_emulated::EmulatedDriver;
 
     #[test]
     fn an_exchange_gives_what_was_set() {

@@ -31,8 +31,8 @@ use self::text::{
 };
 use crate::driver::DriverError;
 use crate::driver::check::Findings;
+use crate::snapshot::SnapshotError;
 pub use warpsmith_driver::error::code;
-use warpsmith_snapshot::SnapshotError;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -65,6 +65,12 @@ pub enum Error {
         /// The driver's version.
         driver_version: String,
     },
+
+    /// The program was built without the emulated device.
+    #[error(
+        "this program has no emulated device: it was built without the feature `emulated` of `warpsmith`, which is on by default"
+    )]
+    NotEmulated,
 
     /// The program was built without GPU code.
     #[error("this program has no GPU code for `{image}`: {reason}; the emulated device `cpu` needs none")]

@@ -20,7 +20,6 @@
 //! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
 //! | [`options`] | how they allocate |
 //! | [`statistics`], `summary` | its figures, and a table of them |
-//! | [`snapshot`] | every segment and block, and the history, in files |
 
 pub mod allocator;
 pub mod buffer;
@@ -55,7 +54,6 @@ pub use self::tensor_map::{TensorLayout, TensorMap, TensorMapMut};
 pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMut3};
 pub use crate::error::OutOfMemory;
 pub use gpu_spec::DeviceCopy;
-pub use warpsmith_snapshot as snapshot;
 
 /// Memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

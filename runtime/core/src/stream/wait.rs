@@ -311,7 +311,7 @@ mod tests {
     use crate::Capture;
     use crate::device::Device;
     use crate::driver::CaptureMode;
-    use crate::driver::emulated::EmulatedDriver;
+    use warpsmith_emulated::EmulatedDriver;
 
     /// One thread captures on a stream while others wait for its running work again and again.
     #[test]

@@ -61,7 +61,7 @@ impl<T: DeviceCopy> Coalesced<T> {
 /// `m` are between devices, instead of `n * m`.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::{COALESCE_BYTES, broadcast_coalesced};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///

@@ -37,7 +37,7 @@ use crate::stream::Stream;
 /// Copies a buffer to the devices of several streams: the results are in the streams' order, and made on them.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::broadcast;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
@@ -72,7 +72,7 @@ pub fn broadcast<'s, T: DeviceCopy>(
 /// Nothing is copied unless all of them can be.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::broadcast_into;
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
@@ -115,7 +115,7 @@ pub fn broadcast_into<'s, 't, T: DeviceCopy>(
 /// divisible. Unlike there, there is a chunk for every stream.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::{gather, scatter};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
@@ -218,7 +218,7 @@ pub fn gather_into<'s, 't, T: DeviceCopy, S: Into<DeviceSlice<'s, T>>>(
 /// Puts buffers of any devices together in host memory, in their order, after all earlier work on them: waits for it.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::{gather_to_host, scatter};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///

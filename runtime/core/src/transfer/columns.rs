@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// together on the source's device first.
 ///
 /// ```
-/// use warpsmith_runtime::driver::emulated::EmulatedDriver;
+/// use warpsmith_runtime::emulated::EmulatedDriver;
 /// use warpsmith_runtime::transfer::collective::{gather_columns, scatter_columns};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, MemoryPool, Stream};
 
 const DRIVERS_POOL: &str = "backend:cudaMallocAsync";

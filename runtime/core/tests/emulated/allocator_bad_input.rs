@@ -5,7 +5,7 @@ use crate::support::allocator::*;
 use crate::support::pinned::panicked;
 use crate::warnings::Log;
 use tracing::Level;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 

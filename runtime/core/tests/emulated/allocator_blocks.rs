@@ -1,7 +1,7 @@
 //! How requests become blocks: rounding, the two kinds of blocks, which block is taken, splitting and merging.
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 
 /// Options, requests that are held together, the sizes of their blocks, segments, and MiB reserved.
 type Requests = (&'static str, &'static [usize], &'static [usize], u64, usize);

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions, Stream};
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, MemoryPool, PoolOptions, Stream};
 
 const ON: &str = "expandable_segments:True";

@@ -1,10 +1,10 @@
 //! The history: which events it keeps, in which order, and where they came from.
 
 use crate::support::allocator::*;
-use warpsmith_runtime::memory::snapshot::TraceAction::{
+use warpsmith_runtime::snapshot::TraceAction::{
     Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap,
 };
-use warpsmith_runtime::memory::snapshot::{BlockState, TraceAction, TraceEntry};
+use warpsmith_runtime::snapshot::{BlockState, TraceAction, TraceEntry};
 use warpsmith_runtime::{Device, MemoryPool, Stream};
 
 fn history(device: &Device) -> Vec<TraceEntry> {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use crate::alone::alone;
 use crate::common::{device, driver};
 use crate::support::pinned::panicked;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
 #[test]
@@ -49,7 +49,7 @@ enum Thing {
 }
 
 /// Requests for memory less those that gave it back.
-fn given(driver: &warpsmith_runtime::driver::emulated::EmulatedDriver) -> i64 {
+fn given(driver: &warpsmith_runtime::emulated::EmulatedDriver) -> i64 {
     let calls = |call| driver.calls(call) as i64;
     calls(Call::MemoryAllocate) - calls(Call::MemoryFree) + calls(Call::PhysicalCreate)
         - calls(Call::PhysicalRelease)

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
 use crate::support::allocator_program::{Bytes, Choices, run, uses};
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer};
 
 const STEPS: usize = 250;

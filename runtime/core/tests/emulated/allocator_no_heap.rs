@@ -1,7 +1,7 @@
 //! A request that is served from what is cached, and freeing it, allocates nothing on the host's heap.
 
 use crate::heap::allocations;
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, MemoryPool, Stream};
 
 fn device(options: &str) -> Device {

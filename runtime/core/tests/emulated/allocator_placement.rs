@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::support::allocator::set_options;
 use crate::support::allocator_program::uses;
 use crate::traces::{Event, Trace, recorded, rmm_random};
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, DevicePtr, Stream};
 
 const MIB: u64 = 1 << 20;

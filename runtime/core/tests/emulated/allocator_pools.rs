@@ -1,7 +1,7 @@
 //! Private pools: which requests go to them, what stays in them, and what becomes of their memory.
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, PoolOptions, Stream};
 

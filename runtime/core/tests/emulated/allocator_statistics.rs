@@ -1,7 +1,7 @@
 //! The figures: what is counted when, peaks and resets, and that they agree with a snapshot.
 
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::memory::statistics::Statistic;
 use warpsmith_runtime::{MemoryPool, Stream};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{Axpy, Iota, module};
 use crate::support::allocator::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Launch, MemoryPool, PoolOptions, Stream};
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 
 use crate::common::random;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::memory::snapshot::BlockState;
+use warpsmith_runtime::emulated::EmulatedDriver;
+use warpsmith_runtime::snapshot::BlockState;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, Error, MemoryPool, Stream};
 
 const THREADS: usize = 8;

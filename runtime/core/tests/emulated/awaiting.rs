@@ -10,7 +10,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{
     Capture, CopyFailed, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,

@@ -2,7 +2,7 @@
 
 use crate::alone::only_alone;
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, Launch};
 
 #[test]

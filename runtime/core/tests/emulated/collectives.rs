@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::transfers::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder, Schedule};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::transfer::collective::{
     COALESCE_BYTES, broadcast, broadcast_coalesced, broadcast_into, combine_coalesced, gather,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::alone::only_alone;
 use crate::awaiting::{block_on, poll_until_registered};
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceId, Error, Launch, MappedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
 };

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::device::{Uuid, visible};
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceGuard, Launch};
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{Driver, Fault, FaultKind, HostWork, StreamDriver};
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Result, Stream};
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pinned::panicked;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{Context, MemoryDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::seam::{Access, in_host_function};
 use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, Graph, GraphError, Launch, Stream};
 

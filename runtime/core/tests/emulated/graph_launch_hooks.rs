@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::error::{Error, GraphError};
 use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};

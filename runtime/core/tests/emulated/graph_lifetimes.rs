@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pinned::{eventually, panicked};
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Stream};
 
 /// A graph that calls a function.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
@@ -92,7 +92,7 @@ fn executables_of_one_capture_run_in_turn() {
     driver.reset_calls();
     first.launch(&stream).unwrap();
     second.launch(&other).unwrap();
-    use warpsmith_runtime::driver::emulated::Call;
+    use warpsmith_runtime::emulated::Call;
     assert_eq!(driver.calls(Call::StreamWaitEvent), 1);
 }
 

@@ -1,7 +1,7 @@
 //! What cannot be captured, and graphs that are used wrongly: clear errors, and streams that work afterwards.
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, DeviceId, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,

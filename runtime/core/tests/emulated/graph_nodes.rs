@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, Stream};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::{CaptureMode, HostBuffer};
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError, Launch, Stream};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use gpu_spec::Kernel;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::error::BlockLimit;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, Result, Stream};

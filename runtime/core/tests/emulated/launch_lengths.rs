@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use crate::common::*;
 use gpu_spec::param::{Slice, SliceMut};
 use gpu_spec::{Kernel, KernelSpec, Length, ParamKind, ParamSpec, SafeKernel, WrongLength};
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, Graph, Launch, LaunchConfig, LaunchError};
 
 /// `#[kernel(same_len(x, y, launch))] fn same(x: &[u32], y: DisjointMut<u32>) {}`.

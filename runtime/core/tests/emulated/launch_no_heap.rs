@@ -2,7 +2,7 @@
 
 use crate::common::{Axpy, CopyRaw, IMAGE, Iota};
 use crate::heap::allocations;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, Result, Stream};
 
 /// The allocations of a thousand launches, after a first.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use gpu_spec::Kernel;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder};
 use warpsmith_runtime::launch::RawArguments;
 use warpsmith_runtime::{
     Code, Device, DeviceBuffer, DevicePtr, Error, Function, Graph, Launch, LaunchError, LoadError, Stream,

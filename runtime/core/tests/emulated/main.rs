@@ -69,6 +69,8 @@ mod pipeline_overlap;
 mod reentry;
 mod reopen;
 mod simulated_time;
+mod snapshot_files;
+mod snapshot_forms;
 mod stack_limit;
 mod streams;
 mod support;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pinned::panicked;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::{
     Device, DeviceBuffer, Error, Graph, GraphError, Launch, MappedBuffer, PinnedBuffer, Stream,
 };

@@ -1,7 +1,7 @@
 //! Buffers, slices and copies on the emulated device.
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError};
 
 #[test]

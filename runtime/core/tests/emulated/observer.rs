@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::SystemTime;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::seam::{
     Access, Awaited, CopyDirection, Ended, GraphNode, GraphWork, MemoryKind, Observed, Observer, Operation,

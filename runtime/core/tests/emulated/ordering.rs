@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 
 #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 fn streams<const N: usize>(device: &Device) -> [Stream; N] {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::{
     Device, DeviceBuffer, Error, Graph, GraphError, GraphExec, Launch, Pending, PinnedBuffer, Stream,
     TypedKernel,

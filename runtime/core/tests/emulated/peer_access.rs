@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DeviceId, Error, Result};
 
 fn devices() -> (Arc<EmulatedDriver>, [Device; 3]) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pinned::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::memory::options::PinnedOptions;
 use warpsmith_runtime::memory::statistics::{HostMemoryStatistics, Statistic};
 use warpsmith_runtime::{DeviceBuffer, Error, PinnedBuffer, Stream};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use crate::support::pinned::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::memory::options::PinnedOptions;
 use warpsmith_runtime::memory::statistics::HostMemoryStatistics;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pipeline::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::transfer::pipeline::{Pipeline, Strategy};
 use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Error, Launch, PinnedBuffer, Stream};
 

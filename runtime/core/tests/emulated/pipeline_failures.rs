@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pipeline::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::transfer::pipeline::{Failure, Pipeline, PipelineError, Stage};
 use warpsmith_runtime::{Device, DeviceSlice, DeviceSliceMut, Launch, PinnedBuffer, Stream};
 

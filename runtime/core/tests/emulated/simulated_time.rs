@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule, SimulatedWork};
+use warpsmith_runtime::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Event, Graph, Launch, Stream};
 
 /// A thread of a kernel takes a microsecond, a byte of a copy a hundredth, a fill 7 in all.

@@ -5,7 +5,7 @@ use gpu_spec::image::{
     CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
 use gpu_spec::{Kernel, KernelInfo, KernelSpec};
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::error::code;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Graph, Launch, StackError, Stream};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{StreamDriver, StreamHandle};
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::support::pinned::panicked;
 use crate::transfers::*;
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]

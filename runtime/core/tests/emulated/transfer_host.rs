@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use crate::common::*;
 use crate::support::pinned::{panicked, statistics};
 use crate::transfers::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::{
     CopyFailed, Device, DeviceBuffer, Error, HostMemory, Launch, Pending, PinnedBuffer, PinnedRange, Result,

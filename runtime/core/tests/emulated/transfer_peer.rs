@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::*;
 use crate::support::pinned::{panicked, statistics};
 use crate::transfers::*;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Stream};
 

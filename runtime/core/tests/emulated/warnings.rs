@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::transfers::*;
 use crate::under_test::shared_device;
 use warpsmith_runtime::driver::Driver;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::transfer::collective::{
     COALESCE_BYTES, broadcast, broadcast_coalesced, gather, scatter,

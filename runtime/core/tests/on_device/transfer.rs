@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::transfers::*;
 use crate::under_test::device;
 use warpsmith_runtime::driver::Driver;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::transfer::CHUNK_BYTES;
 use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, PinnedRange, Stream};
 

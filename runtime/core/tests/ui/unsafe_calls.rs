@@ -1,5 +1,5 @@
 //! What can make work race takes `unsafe`.
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::*;
 
 fn main() -> Result<()> {

@@ -218,12 +218,7 @@ impl From<ActivityError> for CounterError {
             ActivityError::Driver(error) => Self::Driver(error),
             ActivityError::Forked => Self::Forked,
             ActivityError::Cupti { call, code, text } => Self::Cupti { call, code, text },
-            error => {
-                let text = error.to_string();
-                // Counters have no other source.
-                let reason = text.strip_suffix(", or record from events").unwrap_or(&text).to_owned();
-                Self::NoCupti { reason }
-            }
+            error => Self::NoCupti { reason: error.to_string() },
         }
     }
 }
@@ -254,26 +249,4 @@ pub trait CounterDriver {
 
     /// Ends counting on a context, if it is prepared.
     fn counters_close(&self, context: Context);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_cupti_advise_no_events() {
-        let text = || "text".to_owned();
-        for error in [
-            ActivityError::NoCupti { searched: text(), reason: text(), package: text() },
-            ActivityError::CuptiInUse { by: text() },
-            ActivityError::CuptiTooOld { version: text(), lacks: text(), package: text() },
-            ActivityError::CuptiTooNew { version: text(), driver: text(), package: text() },
-            ActivityError::NotPermitted { call: "cuptiSubscribe", text: text() },
-            ActivityError::Cupti { call: "cuptiSubscribe", code: 7, text: text() },
-        ] {
-            assert!(error.to_string().contains("record from events"), "{error}");
-            let error = CounterError::from(error).to_string();
-            assert!(!error.contains("events"), "{error}");
-        }
-    }
 }

@@ -1,26 +1,22 @@
 //! The number of NVLinks between two devices, as far as the management library reports it.
 
-use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use nvml_wrapper_sys::bindings::{
+    NVML_NVLINK_MAX_LINKS, nvmlEnableState_enum_NVML_FEATURE_ENABLED as ENABLED,
+};
 
 use super::management;
 
-/// The most NVLinks of a device that the management library reports.
-const MAX_NVLINKS: u32 = 18;
-
 /// Where a device is on PCIe: domain, bus and number.
-type Place = (u32, u32, u32);
+type Place = [u32; 3];
 
 /// The links that lead straight to the other device, else, where the library says that the two talk over NVLink, all
 /// that are active, which then end at switches.
 pub(super) fn nvlinks(ordinal: u32, peer: u32) -> Option<u32> {
     let (device, peer) = (management::device(ordinal)?, management::device(peer)?);
-    let place = peer.pci_info().ok().map(|info| (info.domain, info.bus, info.device))?;
-    let links = (0..MAX_NVLINKS).map(|index| device.link_wrapper_for(index));
-    let active = links.filter(|link| matches!(link.is_active(), Ok(true)));
-    let ends: Vec<Option<Place>> = active
-        .map(|link| link.remote_pci_info().ok().map(|info| (info.domain, info.bus, info.device)))
-        .collect();
-    let talk = || matches!(device.p2p_status(&peer, P2pCapabilitiesIndex::NvLink), Ok(P2pStatus::Ok));
+    let place = peer.place()?;
+    let active = (0..NVML_NVLINK_MAX_LINKS).filter(|link| device.link_state(*link) == Some(ENABLED));
+    let ends: Vec<Option<Place>> = active.map(|link| device.end_of_link(link)).collect();
+    let talk = || device.has_nvlink_to(&peer) == Some(true);
     Some(count(&ends, place, talk))
 }
 
@@ -36,8 +32,8 @@ fn count(ends: &[Option<Place>], peer: Place, talk: impl FnOnce() -> bool) -> u3
 mod tests {
     use super::*;
 
-    const PEER: Place = (0, 0x1b, 0);
-    const OTHER: Place = (0, 0x43, 0);
+    const PEER: Place = [0, 0x1b, 0];
+    const OTHER: Place = [0, 0x43, 0];
 
     #[test]
     fn links_count_that_lead_to_the_peer() {

@@ -3,17 +3,76 @@
 //! The devices of that library are those of the machine, whatever subset and order of them this process sees, so
 //! a device is found by its identity. Any failure means that nothing is reported.
 
-use std::fmt::Write;
+use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong};
+use std::fmt::{self, Write};
+use std::mem::{self, MaybeUninit};
 use std::sync::OnceLock;
 
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings as nvml;
 
 use super::{call, properties};
 
+#[cfg(windows)]
+const LIBRARY: &str = "nvml.dll";
+#[cfg(not(windows))]
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// Room for any text of the library.
+const TEXT_BYTES: usize = 96;
+
+/// The result of a call of the library that takes these arguments; `None` if it lacks the function or the call fails.
+macro_rules! called {
+    ($library:expr, $function:ident($($argument:expr),*)) => {{
+        let function = $library.$function.as_ref().ok()?;
+        // SAFETY: the signature is that of the bindings; handles come from the library, and what pointers point to is alive.
+        (unsafe { function($($argument),*) } == nvml::nvmlReturn_enum_NVML_SUCCESS).then_some(())
+    }};
+}
+
+/// The library, initialized. It is shut down when this is dropped.
+pub(super) struct Library(nvml::NvmlLib);
+
+impl Library {
+    /// Loads and initializes the library.
+    pub(super) fn open() -> Option<Self> {
+        // SAFETY: the driver's library runs no code of this program when it is loaded.
+        let library = unsafe { nvml::NvmlLib::new(LIBRARY) }.ok()?;
+        called!(library, nvmlInit_v2())?;
+        Some(Self(library))
+    }
+
+    /// The number of GPUs of the machine.
+    pub(super) fn device_count(&self) -> Option<u32> {
+        let mut count = 0;
+        called!(self.0, nvmlDeviceGetCount_v2(&mut count))?;
+        Some(count)
+    }
+
+    pub(super) fn device_at(&self, index: u32) -> Option<Device<'_>> {
+        self.device_from(|handle| called!(self.0, nvmlDeviceGetHandleByIndex_v2(index, handle)))
+    }
+
+    fn device_of(&self, uuid: &CStr) -> Option<Device<'_>> {
+        self.device_from(|handle| called!(self.0, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), handle)))
+    }
+
+    fn device_from(&self, get: impl FnOnce(&mut nvml::nvmlDevice_t) -> Option<()>) -> Option<Device<'_>> {
+        let mut handle = std::ptr::null_mut();
+        get(&mut handle)?;
+        Some(Device { library: self, handle })
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let _ = (|| called!(self.0, nvmlShutdown()))();
+    }
+}
+
 /// The library, loaded at its first use.
-fn library() -> Option<&'static Nvml> {
-    static LIBRARY: OnceLock<Option<Nvml>> = OnceLock::new();
-    LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()
+fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    LIBRARY.get_or_init(Library::open).as_ref()
 }
 
 /// Device `ordinal` of this process.
@@ -21,12 +80,155 @@ pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     let text = uuid_text(call::device(ordinal).and_then(properties::uuid).ok()?);
     let library = library()?;
     // A part of a device has an identity of its own, of the other form.
-    ["GPU", "MIG"].iter().find_map(|kind| library.device_by_uuid(format!("{kind}-{text}")).ok())
+    ["GPU", "MIG"].iter().find_map(|kind| library.device_of(&CString::new(format!("{kind}-{text}")).ok()?))
 }
 
 /// Version of the driver's package.
 pub(super) fn driver_version() -> Option<String> {
-    library()?.sys_driver_version().ok()
+    let library = &library()?.0;
+    text(|buffer, bytes| called!(library, nvmlSystemGetDriverVersion(buffer, bytes)))
+}
+
+fn text(get: impl FnOnce(*mut c_char, c_uint) -> Option<()>) -> Option<String> {
+    let mut buffer = [0u8; TEXT_BYTES];
+    get(buffer.as_mut_ptr().cast(), TEXT_BYTES as c_uint)?;
+    Some(CStr::from_bytes_until_nul(&buffer).ok()?.to_str().ok()?.to_owned())
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Library")
+    }
+}
+
+/// A GPU, or a part of one (MIG). `None` is what the library does not report.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Device<'a> {
+    library: &'a Library,
+    handle: nvml::nvmlDevice_t,
+}
+
+// SAFETY: the library may be called from any thread, and a handle names a device, not state of a thread.
+unsafe impl Send for Device<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Device<'_> {}
+
+/// Methods that get one number of a device.
+macro_rules! numbers {
+    ($($name:ident($($parameter:ident: $type:ty),*) = $function:ident;)*) => {$(
+        pub(super) fn $name(&self, $($parameter: $type),*) -> Option<u32> {
+            let mut value = 0;
+            called!(self.library.0, $function(self.handle, $($parameter,)* &mut value))?;
+            Some(value)
+        }
+    )*};
+}
+
+impl Device<'_> {
+    numbers! {
+        clock_mhz(clock: nvml::nvmlClockType_t) = nvmlDeviceGetClockInfo;
+        max_clock_mhz(clock: nvml::nvmlClockType_t) = nvmlDeviceGetMaxClockInfo;
+        sensor_c(sensor: nvml::nvmlTemperatureSensors_t) = nvmlDeviceGetTemperature;
+        power_mw() = nvmlDeviceGetPowerUsage;
+        power_limit_mw() = nvmlDeviceGetEnforcedPowerLimit;
+        max_parts() = nvmlDeviceGetMaxMigDeviceCount;
+        link_state(link: u32) = nvmlDeviceGetNvLinkState;
+    }
+
+    pub(super) fn uuid(&self) -> Option<String> {
+        text(|buffer, bytes| called!(self.library.0, nvmlDeviceGetUUID(self.handle, buffer, bytes)))
+    }
+
+    /// Part `index` of a GPU that is divided.
+    pub(super) fn part(&self, index: u32) -> Option<Self> {
+        let library = &self.library.0;
+        self.other(|handle| called!(library, nvmlDeviceGetMigDeviceHandleByIndex(self.handle, index, handle)))
+    }
+
+    /// The GPU that this is a part of.
+    pub(super) fn whole(&self) -> Option<Self> {
+        let library = &self.library.0;
+        self.other(|handle| {
+            called!(library, nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self.handle, handle))
+        })
+    }
+
+    fn other(&self, get: impl FnOnce(&mut nvml::nvmlDevice_t) -> Option<()>) -> Option<Self> {
+        let mut handle = std::ptr::null_mut();
+        get(&mut handle)?;
+        Some(Self { library: self.library, handle })
+    }
+
+    /// Bytes in use.
+    pub(super) fn memory_used(&self) -> Option<u64> {
+        // The version of the structure is part of its size.
+        let version = (size_of::<nvml::nvmlMemory_v2_t>() | 2 << 24) as u32;
+        let mut memory = nvml::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
+        called!(self.library.0, nvmlDeviceGetMemoryInfo_v2(self.handle, &mut memory))?;
+        Some(memory.used)
+    }
+
+    /// Percent of the time in which multiprocessors and memory were in use.
+    pub(super) fn utilization(&self) -> Option<[u32; 2]> {
+        let mut rates = nvml::nvmlUtilization_t { gpu: 0, memory: 0 };
+        called!(self.library.0, nvmlDeviceGetUtilizationRates(self.handle, &mut rates))?;
+        Some([rates.gpu, rates.memory])
+    }
+
+    /// Why its clocks are not higher, as bits.
+    pub(super) fn throttle_reasons(&self) -> Option<u64> {
+        let mut reasons: c_ulonglong = 0;
+        called!(self.library.0, nvmlDeviceGetCurrentClocksThrottleReasons(self.handle, &mut reasons))?;
+        Some(reasons)
+    }
+
+    /// Process and bytes of every context. Processes whose use is not reported are left out.
+    pub(super) fn processes(&self) -> Option<Vec<(u32, u64)>> {
+        let library = &self.library.0;
+        let mut count = 0;
+        // Without room the call fails and says how many there are; without processes it succeeds.
+        let empty = std::ptr::null_mut();
+        if called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, empty)).is_some()
+        {
+            return Some(Vec::new());
+        }
+        // Some more may start until the next call.
+        count += 8;
+        // SAFETY: numbers alone.
+        let none: nvml::nvmlProcessInfo_t = unsafe { mem::zeroed() };
+        let mut processes = vec![none; count as usize];
+        let room = processes.as_mut_ptr();
+        called!(library, nvmlDeviceGetComputeRunningProcesses_v3(self.handle, &mut count, room))?;
+        processes.truncate(count as usize);
+        let unknown = i64::from(nvml::NVML_VALUE_NOT_AVAILABLE) as u64;
+        let known = processes.iter().filter(|process| process.usedGpuMemory != unknown);
+        Some(known.map(|process| (process.pid, process.usedGpuMemory)).collect())
+    }
+
+    /// Where it is on PCIe: domain, bus and number.
+    pub(super) fn place(&self) -> Option<[u32; 3]> {
+        place(|info| called!(self.library.0, nvmlDeviceGetPciInfo_v3(self.handle, info)))
+    }
+
+    /// Where NVLink `link` ends.
+    pub(super) fn end_of_link(&self, link: u32) -> Option<[u32; 3]> {
+        place(|info| called!(self.library.0, nvmlDeviceGetNvLinkRemotePciInfo_v2(self.handle, link, info)))
+    }
+
+    /// Whether it reaches the other device over NVLink.
+    pub(super) fn has_nvlink_to(&self, other: &Self) -> Option<bool> {
+        let (index, mut status) = (nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK, 0);
+        called!(self.library.0, nvmlDeviceGetP2PStatus(self.handle, other.handle, index, &mut status))?;
+        Some(status == nvml::nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK)
+    }
+}
+
+fn place(get: impl FnOnce(*mut nvml::nvmlPciInfo_t) -> Option<()>) -> Option<[u32; 3]> {
+    let mut info = MaybeUninit::zeroed();
+    get(info.as_mut_ptr())?;
+    // SAFETY: numbers and arrays of them, for which zeros are values too.
+    let info: nvml::nvmlPciInfo_t = unsafe { info.assume_init() };
+    Some([info.domain, info.bus, info.device])
 }
 
 /// An identity as the management library writes it.

@@ -25,7 +25,6 @@ mod memory;
 mod module;
 mod peer;
 mod pool;
-mod processes;
 mod properties;
 mod rows;
 mod stream;
@@ -38,7 +37,6 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 
-use self::activity::Work;
 pub(super) use self::call::RelaxedCapture as Relaxed;
 use self::call::{RelaxedCapture, check};
 use self::context::{Contexts, bind};
@@ -48,7 +46,6 @@ use super::{
     Context, ContextLimit, DeviceProperties, DevicePtr, Driver, Fault, LibraryCalls, RowsCopy, StreamHandle,
     Telemetry,
 };
-use crate::activity::{ActivityTransfer, ActivityWait};
 use crate::counters::CounterDriver;
 use crate::error::{Result, code};
 
@@ -137,7 +134,6 @@ unsafe impl Driver for CudaDriver {
 
     fn context_release(&self, ordinal: u32) {
         let uncalled = self.contexts.release(ordinal, |context| {
-            self.forget_events(context);
             self.counters_close(context);
         });
         uncalled.into_iter().for_each(HostCall::discard);
@@ -150,11 +146,8 @@ unsafe impl Driver for CudaDriver {
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
-        let no_stream = StreamHandle(0);
-        self.waited(context, no_stream, "cuCtxSynchronize", ActivityWait::HostForDevice, || {
-            // SAFETY: a context is current.
-            unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
-        })
+        // SAFETY: a context is current.
+        unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
     }
 
     fn context_stack_limit(&self, context: Context) -> Result<usize> {
@@ -196,7 +189,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
-        processes::memory(ordinal)
+        management::device(ordinal).and_then(|device| device.processes()).unwrap_or_default()
     }
 
     fn telemetry(&self, ordinal: u32) -> Result<Telemetry> {
@@ -216,13 +209,8 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(ActivityTransfer::HostToDevice, bytes);
-        self.timed(context, stream, "cuMemcpyHtoDAsync", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe {
-                check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream)))
-            }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream))) }
     }
 
     unsafe fn copy_to_host(
@@ -234,13 +222,8 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(ActivityTransfer::DeviceToHost, bytes);
-        self.timed(context, stream, "cuMemcpyDtoHAsync", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe {
-                check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream)))
-            }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream))) }
     }
 
     unsafe fn copy_device(
@@ -252,13 +235,10 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(ActivityTransfer::DeviceToDevice, bytes);
-        self.timed(context, stream, "cuMemcpyDtoDAsync", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe {
-                check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
-            }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe {
+            check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
+        }
     }
 
     unsafe fn copy_peer(
@@ -270,20 +250,14 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(self.transfer_between(context, dst.0, src.0), bytes);
-        self.timed(context, stream, "cuMemcpyPeerAsync", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(rows.kind(), rows.row_bytes.saturating_mul(rows.rows));
-        self.timed(context, stream, "cuMemcpy2DAsync", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe { rows::copy(&rows, stream_of(stream)) }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe { rows::copy(&rows, stream_of(stream)) }
     }
 
     unsafe fn memset(
@@ -295,10 +269,7 @@ unsafe impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Transfer(ActivityTransfer::Memset, bytes);
-        self.timed(context, stream, "cuMemsetD8Async", work, || {
-            // SAFETY: passed on from the caller.
-            unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
-        })
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
     }
 }

@@ -7,7 +7,6 @@ use cudarc::driver::sys;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
 use gpu_spec::{KernelSpec, TensorMapData, TensorMapSpec};
 
-use super::activity::Work;
 use super::call::{Feature, RelaxedCapture, check, integer, invalid};
 use super::context::bind;
 use super::{CudaDriver, launch, linker, tensor_map};
@@ -334,17 +333,12 @@ unsafe impl CodeDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let work = Work::Kernel(function, config);
         if !config.is_plain() {
-            return self.timed(context, stream, "cuLaunchKernelEx", work, || {
-                // SAFETY: passed on from the caller.
-                unsafe { launch::launch(function, config, args, stream) }
-            });
-        }
-        self.timed(context, stream, "cuLaunchKernel", work, || {
             // SAFETY: passed on from the caller.
-            unsafe { launch::launch_plain(function, config, args, stream) }
-        })
+            return unsafe { launch::launch(function, config, args, stream) };
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { launch::launch_plain(function, config, args, stream) }
     }
 }
 

@@ -5,7 +5,6 @@ use cudarc::driver::sys;
 use super::call::{self, Feature, RelaxedCapture, check, error};
 use super::context::bind;
 use super::{CudaDriver, host_functions, stream_of};
-use crate::activity::ActivityWait;
 use crate::error::{Result, code};
 use crate::{Context, EventHandle, HostFunction, IPC_EVENT_BYTES, StreamDriver, StreamHandle};
 
@@ -110,10 +109,8 @@ unsafe impl StreamDriver for CudaDriver {
     fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()> {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
-        self.waited(context, stream, "cuStreamSynchronize", ActivityWait::HostForStream, || {
-            // SAFETY: the stream is alive, by the trait's contract.
-            unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(stream_of(stream))) }
-        })
+        // SAFETY: the stream is alive, by the trait's contract.
+        unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(stream_of(stream))) }
     }
 
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
@@ -157,11 +154,8 @@ unsafe impl StreamDriver for CudaDriver {
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
         bind(context)?;
         let _relaxed = RelaxedCapture::enter();
-        let no_stream = StreamHandle(0);
-        self.waited(context, no_stream, "cuEventSynchronize", ActivityWait::HostForEvent, || {
-            // SAFETY: the event is alive, by the trait's contract.
-            unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
-        })
+        // SAFETY: the event is alive, by the trait's contract.
+        unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
     }
 
     fn event_create_shared(&self, context: Context) -> Result<EventHandle> {

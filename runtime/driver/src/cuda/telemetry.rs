@@ -5,12 +5,13 @@
 
 use std::sync::OnceLock;
 
-use nvml_wrapper::Device;
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper_sys::bindings as nvml;
 
-use super::management;
+use super::management::{self, Device};
 use crate::Telemetry;
+
+const SM: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_SM;
+const MEMORY: nvml::nvmlClockType_t = nvml::nvmlClockType_enum_NVML_CLOCK_MEM;
 
 /// The devices of the process in the management library, each looked up at its first use.
 #[derive(Debug)]
@@ -24,38 +25,51 @@ impl Sensors {
     fn device(&self, ordinal: u32) -> Option<&Device<'static>> {
         let find = || {
             let device = management::device(ordinal)?;
-            Some(device.mig_parent_device().unwrap_or(device))
+            Some(device.whole().unwrap_or(device))
         };
         self.0.get(ordinal as usize)?.get_or_init(find).as_ref()
     }
 
     pub(super) fn sm_clock_mhz(&self, ordinal: u32) -> Option<u32> {
-        self.device(ordinal)?.clock_info(Clock::SM).ok()
+        self.device(ordinal)?.clock_mhz(SM)
     }
 
     pub(super) fn read(&self, ordinal: u32) -> Telemetry {
         let Some(device) = self.device(ordinal) else { return Telemetry::default() };
         let watts = |milliwatts| f64::from(milliwatts) / 1000.0;
-        let utilization = device.utilization_rates().ok();
+        let utilization = device.utilization();
         Telemetry {
-            sm_clock_mhz: device.clock_info(Clock::SM).ok(),
-            max_sm_clock_mhz: device.max_clock_info(Clock::SM).ok(),
-            memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
-            temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
-            power_w: device.power_usage().ok().map(watts),
-            power_limit_w: device.enforced_power_limit().ok().map(watts),
-            memory_used: device.memory_info().ok().map(|memory| memory.used),
-            utilization_percent: utilization.as_ref().map(|percent| percent.gpu),
-            memory_utilization_percent: utilization.map(|percent| percent.memory),
-            throttle_reasons: device.current_throttle_reasons().map(names).unwrap_or_default(),
+            sm_clock_mhz: device.clock_mhz(SM),
+            max_sm_clock_mhz: device.max_clock_mhz(SM),
+            memory_clock_mhz: device.clock_mhz(MEMORY),
+            temperature_c: device.sensor_c(nvml::nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU),
+            power_w: device.power_mw().map(watts),
+            power_limit_w: device.power_limit_mw().map(watts),
+            memory_used: device.memory_used(),
+            utilization_percent: utilization.map(|[multiprocessors, _]| multiprocessors),
+            memory_utilization_percent: utilization.map(|[_, memory]| memory),
+            throttle_reasons: device.throttle_reasons().map(names).unwrap_or_default(),
             driver_version: management::driver_version(),
         }
     }
 }
 
-/// The names of the reasons, in lower case.
-fn names(reasons: ThrottleReasons) -> Vec<String> {
-    reasons.iter_names().filter(|(_, bits)| !bits.is_empty()).map(|(name, _)| name.to_lowercase()).collect()
+/// The reasons by their bits, as the management library names them.
+const REASONS: [(u32, &str); 9] = [
+    (nvml::nvmlClocksThrottleReasonGpuIdle, "gpu_idle"),
+    (nvml::nvmlClocksThrottleReasonApplicationsClocksSetting, "applications_clocks_setting"),
+    (nvml::nvmlClocksThrottleReasonSwPowerCap, "sw_power_cap"),
+    (nvml::nvmlClocksThrottleReasonHwSlowdown, "hw_slowdown"),
+    (nvml::nvmlClocksThrottleReasonSyncBoost, "sync_boost"),
+    (nvml::nvmlClocksThrottleReasonSwThermalSlowdown, "sw_thermal_slowdown"),
+    (nvml::nvmlClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown"),
+    (nvml::nvmlClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown"),
+    (nvml::nvmlClocksThrottleReasonDisplayClockSetting, "display_clock_setting"),
+];
+
+fn names(reasons: u64) -> Vec<String> {
+    let set = REASONS.iter().filter(|(bit, _)| reasons & u64::from(*bit) != 0);
+    set.map(|(_, name)| (*name).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -64,9 +78,8 @@ mod tests {
 
     #[test]
     fn reasons_have_the_names_of_the_management_library() {
-        let both = ThrottleReasons::GPU_IDLE | ThrottleReasons::SW_POWER_CAP;
-        assert_eq!(names(both), ["gpu_idle", "sw_power_cap"]);
-        assert!(names(ThrottleReasons::NONE).is_empty());
+        assert_eq!(names(0b101), ["gpu_idle", "sw_power_cap"]);
+        assert!(names(0).is_empty());
     }
 
     #[test]

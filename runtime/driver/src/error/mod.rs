@@ -81,7 +81,7 @@ fn log_suffix(log: &str) -> String {
 }
 
 /// The remedy for a driver's code that is about captures.
-pub(crate) fn capture_advice(code: u32) -> Option<&'static str> {
+pub fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {
             "it waits, asks or allocates, which cannot be captured; do it before the capture begins or after it ends"

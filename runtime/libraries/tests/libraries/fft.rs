@@ -419,7 +419,7 @@ fn what_cannot_be_transformed_is_refused() -> Result<()> {
     fft::inverse_real(&stream, empty, y.slice_mut(..0), &mut DeviceBuffer::<f32>::uninit(&stream, 0)?)?;
     assert_eq!(fft::plan_cache(&device).size(), 0);
     let elsewhere = Device::with_driver(
-        warpsmith_runtime::driver::emulated::EmulatedDriver::builder().memory(1 << 20).build(),
+        warpsmith_runtime::emulated::EmulatedDriver::builder().memory(1 << 20).build(),
         0,
     )?;
     let other = Stream::new(&elsewhere)?;

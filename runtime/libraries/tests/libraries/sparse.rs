@@ -6,7 +6,7 @@
 
 use crate::numbers::{self, assert_refused, buffer, name, random, stream, uninit};
 use half::{bf16, f16};
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::library::sparse::{self, Csr, Index, Product, Value};
 use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Graph, GraphError, Result, Stream};
 

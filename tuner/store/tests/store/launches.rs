@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::{subject, tuned};
-use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::emulated::Call;
 use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::{Device, DeviceBuffer, Function, Launch, Stream};
 use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey};

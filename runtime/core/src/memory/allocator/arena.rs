@@ -17,7 +17,7 @@ use super::pending::Pending;
 use super::policy::Policy;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::{DevicePtr, Driver, EventHandle};
-use crate::memory::snapshot::TraceAction;
+use crate::snapshot::TraceAction;
 
 /// Memory of the driver that blocks are cut from.
 #[derive(Debug)]

@@ -11,10 +11,8 @@ use super::streams::{Arena, ArenaGuard};
 use super::{CachingAllocator, Totals};
 use crate::device::Device;
 use crate::memory::options::AllocatorOptions;
-use crate::memory::snapshot::{
-    self, AllocatorSettings, BlockState, Frame, SegmentType, Snapshot, TraceEntry,
-};
 use crate::memory::statistics::{ByPool, MemoryStatistics, PoolId};
+use crate::snapshot::{self, AllocatorSettings, BlockState, Frame, SegmentType, Snapshot, TraceEntry};
 
 impl Totals {
     pub(super) fn reserved(&self) -> u64 {

@@ -23,7 +23,7 @@ use crate::device::Device;
 use crate::driver::{Context, DevicePtr, Driver, PhysicalHandle};
 use crate::error::Result;
 use crate::memory::options::Reserve;
-use crate::memory::snapshot::TraceAction;
+use crate::snapshot::TraceAction;
 
 /// New memory is preferred to moving pages while what is reserved is at most this much more, in hundredths, than
 /// the most that was ever in use.

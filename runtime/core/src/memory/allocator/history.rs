@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::memory::snapshot::TraceAction;
+use crate::snapshot::TraceAction;
 
 /// Where a call came from.
 pub(crate) type Site = &'static Location<'static>;

@@ -8,8 +8,8 @@ use super::slow_path::Callbacks;
 use super::streams::Arena;
 use super::{CachingAllocator, Request};
 use crate::error::{Error, OutOfMemory};
-use crate::memory::snapshot::TraceAction;
 use crate::memory::statistics::PoolId;
+use crate::snapshot::TraceAction;
 use crate::stream::Stream;
 
 impl CachingAllocator {

@@ -8,9 +8,9 @@ use crate::device::Device;
 use crate::error::{Error, GraphError, Result};
 use crate::memory::OutOfMemory;
 use crate::memory::options::AllocatorOptions;
-use crate::memory::snapshot::Snapshot;
 use crate::memory::statistics::{MemoryStatistics, PoolId, Statistic};
 use crate::memory::summary::memory_summary;
+use crate::snapshot::Snapshot;
 
 /// The caching allocator of a device, from [`Device::memory`]. All sizes are in bytes.
 ///

@@ -36,11 +36,11 @@ mod tests {
     use crate::device::Device;
     use crate::device::graph_nodes::Noted;
     use crate::device::observe::Operation;
-    use crate::driver::emulated::EmulatedDriver;
     use crate::driver::{CaptureMode, GraphFunction};
     use crate::error::Error;
     use crate::stream::Stream;
     use crate::stream::captures::CaptureSink;
+    use warpsmith_emulated::EmulatedDriver;
 
     /// Of an operation that another thread enqueues meanwhile.
     #[test]

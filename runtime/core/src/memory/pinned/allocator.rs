@@ -212,8 +212,8 @@ impl PinnedAllocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::emulated::{Call, EmulatedDriver};
     use crate::memory::PinnedBuffer;
+    use warpsmith_emulated::{Call, EmulatedDriver};
 
     #[test]
     fn captures_touch_no_event_and_keep_dropped_blocks() {

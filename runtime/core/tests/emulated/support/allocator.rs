@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::memory::snapshot::{Block, Segment, Snapshot};
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::memory::statistics::MemoryStatistics;
+use warpsmith_runtime::snapshot::{Block, Segment, Snapshot};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, OutOfMemory, Stream};
 
 pub const KIB: usize = 1 << 10;

@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 
 use warpsmith_runtime::Device;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::memory::options::Backend;
-use warpsmith_runtime::memory::snapshot::{BlockState, Segment, SegmentType, Snapshot};
 use warpsmith_runtime::memory::statistics::{ByPool, MemoryStatistics, Statistic};
+use warpsmith_runtime::snapshot::{BlockState, Segment, SegmentType, Snapshot};
 
 /// Small, large.
 type Sums = [u64; 2];

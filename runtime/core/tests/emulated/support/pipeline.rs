@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gpu_spec::param::Value;
 use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::transfer::pipeline::{Failure, Pipeline, PipelineError, Strategy};
 use warpsmith_runtime::{Device, DeviceSlice, DeviceSliceMut, Launch, PinnedBuffer, Stream};
 

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
-use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{DevicePtr, LaunchConfig, ModuleHandle};
+use warpsmith_runtime::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::{Result, Stream};
 
 const fn bytes(name: &'static str, kind: ParamKind) -> ParamSpec {

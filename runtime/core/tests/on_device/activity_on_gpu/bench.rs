@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::activity::{
-    Activity, ActivityLoss, ActivityOptions, ActivityPlace, ActivitySink, ActivitySource, ActivityStarted,
-    ActivityTransfer, ActivityWait,
+    Activity, ActivityLoss, ActivityOptions, ActivityPlace, ActivitySink, ActivityStarted, ActivityTransfer,
+    ActivityWait,
 };
 use warpsmith_runtime::driver::{FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, StreamHandle};
 
@@ -70,11 +70,6 @@ pub enum Kept {
         kind: ActivityTransfer,
         bytes: u64,
     },
-    Graph {
-        start: u64,
-        end: u64,
-        place: ActivityPlace,
-    },
     Wait {
         start: u64,
         end: u64,
@@ -113,7 +108,6 @@ impl ActivitySink for Records {
             Activity::Transfer { start, end, place, kind, bytes } => {
                 Kept::Transfer { start, end, place, kind, bytes }
             }
-            Activity::Graph { start, end, place } => Kept::Graph { start, end, place },
             Activity::Wait { start, end, place, kind } => Kept::Wait { start, end, place, kind },
             Activity::Call { start, end, thread, correlation, function } => {
                 Kept::Call { start, end, thread, correlation, function: function.to_owned() }
@@ -130,9 +124,9 @@ impl Kept {
     /// Start, end and place of what ran on the device.
     pub fn on_device(&self) -> Option<(u64, u64, ActivityPlace)> {
         match *self {
-            Self::Kernel { start, end, place, .. }
-            | Self::Transfer { start, end, place, .. }
-            | Self::Graph { start, end, place } => Some((start, end, place)),
+            Self::Kernel { start, end, place, .. } | Self::Transfer { start, end, place, .. } => {
+                Some((start, end, place))
+            }
             _ => None,
         }
     }
@@ -199,7 +193,7 @@ impl Drop for Bench {
 }
 
 pub fn cupti() -> ActivityOptions {
-    ActivityOptions { source: ActivitySource::Cupti, ..ActivityOptions::default() }
+    ActivityOptions::default()
 }
 
 pub fn one_block() -> LaunchConfig {

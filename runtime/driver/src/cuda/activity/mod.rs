@@ -1,15 +1,11 @@
 //! What CUDA devices did and when: [`ActivityDriver`] for [`CudaDriver`].
 //!
-//! Records come from CUPTI, or, where it cannot be used, from events around each operation. There is one recording in a
-//! process. Starting, flushing and stopping wait for each other; what enqueues work waits for none of them.
+//! Records come from CUPTI. There is one recording in a process. Starting, flushing and stopping wait for each other; what enqueues work waits for none of them.
 
 mod buffers;
-mod events;
 mod records;
 mod session;
 
-#[cfg(test)]
-mod events_tests;
 #[cfg(test)]
 pub(super) mod fake;
 #[cfg(test)]
@@ -21,29 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use cudarc::driver::sys::{CUcontext, CUgraphExec, CUgraphNode};
 
-pub(super) use self::events::Work;
-use self::events::{Described, Events, Operation};
 use self::records::EXTERNAL_KIND;
 use self::session::Session;
 use super::context::permitted;
 use super::counters::sessions::is_open as counters_are_open;
 use super::cupti::{self, Cupti};
-use super::{CudaDriver, module, stream_of};
+use super::{CudaDriver, stream_of};
 use crate::activity::{
     ActivityDriver, ActivityError, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink,
-    ActivitySource, ActivityStarted, ActivityTransfer, ActivityWait, now,
+    ActivityStarted, now,
 };
-use crate::error::Result;
-use crate::{Context, FunctionHandle, GraphExecHandle, NodeHandle, StreamHandle};
-
-/// What records.
-enum Recording {
-    Cupti(Session),
-    Events(Arc<Events>),
-}
+use crate::{Context, GraphExecHandle, NodeHandle, StreamHandle};
 
 /// The recording of the process.
-static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
+static RECORDING: Mutex<Option<Session>> = Mutex::new(None);
 /// The library of the recording, for calls that must not wait for [`RECORDING`]; null while CUPTI records nothing.
 static CURRENT: AtomicPtr<Cupti> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -58,7 +45,7 @@ pub(super) fn unless_recording<R>(work: impl FnOnce() -> R) -> Option<R> {
     recording.is_none().then(work)
 }
 
-fn recording() -> MutexGuard<'static, Option<Recording>> {
+fn recording() -> MutexGuard<'static, Option<Session>> {
     RECORDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -77,9 +64,8 @@ fn stop_in_children() {
         {
             extern "C" fn in_child() {
                 CURRENT.store(std::ptr::null_mut(), Ordering::Release);
-                events::switch_off();
             }
-            // SAFETY: the function is safe to call in a forked child: it writes two words.
+            // SAFETY: the function is safe to call in a forked child: it writes one word.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
     });
@@ -109,116 +95,6 @@ impl CudaDriver {
     }
 }
 
-impl CudaDriver {
-    fn start_events(
-        &self,
-        options: &ActivityOptions,
-        sink: Arc<dyn ActivitySink>,
-    ) -> ActivityResult<Arc<Events>> {
-        buffers::shape(options.memory)?;
-        let events = Arc::new(Events::new(sink, describe, options.memory));
-        for (context, _) in self.contexts.all() {
-            events.prepare(self, context)?;
-        }
-        events::set_current(Some(Arc::clone(&events)));
-        Ok(events)
-    }
-
-    /// Enqueues work, between two events if they record. The context is current.
-    #[inline(always)]
-    pub(super) fn timed(
-        &self,
-        context: Context,
-        stream: StreamHandle,
-        function: &'static str,
-        work: Work<'_>,
-        enqueue: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        if !events::is_on() {
-            return enqueue();
-        }
-        self.with_events(context, stream, function, enqueue, |events, operation, enqueue| {
-            events.around(operation, work, enqueue)
-        })
-    }
-
-    /// Waits, and records it if events record. The context is current.
-    #[inline(always)]
-    pub(super) fn waited(
-        &self,
-        context: Context,
-        stream: StreamHandle,
-        function: &'static str,
-        kind: ActivityWait,
-        wait: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        if !events::is_on() {
-            return wait();
-        }
-        self.with_events(context, stream, function, wait, |events, operation, wait| {
-            events.waits(operation, kind, wait)
-        })
-    }
-
-    #[cold]
-    fn with_events(
-        &self,
-        context: Context,
-        stream: StreamHandle,
-        function: &'static str,
-        call: impl FnOnce() -> Result<()>,
-        record: impl FnOnce(&Events, Operation<'_>, &mut dyn FnMut() -> Result<()>) -> Result<()>,
-    ) -> Result<()> {
-        let (Some(events), Ok(device)) = (events::current(), self.contexts.ordinal(context)) else {
-            return call();
-        };
-        let mut call = Some(call);
-        let operation = Operation { driver: self, function, context, device, stream };
-        record(&events, operation, &mut || call.take().map_or(Ok(()), |call| call()))
-    }
-
-    /// The kind of a copy between contexts on a stream of one of them, for a record.
-    pub(super) fn transfer_between(&self, context: Context, dst: Context, src: Context) -> ActivityTransfer {
-        if dst == src || !events::is_on() {
-            return ActivityTransfer::DeviceToDevice;
-        }
-        let other = if src == context { dst } else { src };
-        let peer = self.contexts.ordinal(other);
-        peer.map_or(ActivityTransfer::Unknown, |peer| ActivityTransfer::PeerToPeer { peer })
-    }
-
-    /// Before a context goes: events of it go too. The table of contexts is locked.
-    pub(super) fn forget_events(&self, context: Context) {
-        if let Some(events) = events::current() {
-            events.forget(self, context);
-        }
-    }
-}
-
-/// What the driver knows of a kernel. A context is current.
-fn describe(function: FunctionHandle) -> Described {
-    use cudarc::driver::sys::CUfunction_attribute as Attribute;
-    let attribute = |attribute| module::attribute(function, attribute).unwrap_or(0);
-    Described {
-        symbol: module::name(function).unwrap_or_else(|_| "kernel".to_owned()),
-        registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS),
-        static_shared: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES),
-    }
-}
-
-/// Whether events can take CUPTI's place.
-fn is_about_cupti(error: &ActivityError) -> bool {
-    matches!(
-        error,
-        ActivityError::NoCupti { .. }
-            | ActivityError::CuptiInUse { .. }
-            | ActivityError::CuptiTooOld { .. }
-            | ActivityError::CuptiTooNew { .. }
-            | ActivityError::NotPermitted { .. }
-            | ActivityError::Cupti { .. }
-    )
-}
-
 impl ActivityDriver for CudaDriver {
     fn activity_start(
         &self,
@@ -234,38 +110,18 @@ impl ActivityDriver for CudaDriver {
             return Err(ActivityError::Counting);
         }
         stop_in_children();
-        let cupti = match options.source {
-            ActivitySource::Events => None,
-            ActivitySource::Best | ActivitySource::Cupti => {
-                Some(self.start_cupti(options, Arc::clone(&sink)))
-            }
-        };
-        let without_cupti = match cupti {
-            Some(Ok((session, source))) => {
-                *recording = Some(Recording::Cupti(session));
-                return Ok(ActivityStarted { source, without_cupti: None });
-            }
-            Some(Err(error)) if options.source == ActivitySource::Cupti || !is_about_cupti(&error) => {
-                return Err(error);
-            }
-            Some(Err(error)) => Some(error),
-            None => None,
-        };
-        *recording = Some(Recording::Events(self.start_events(options, sink)?));
-        Ok(ActivityStarted { source: "events".to_owned(), without_cupti })
+        let (session, source) = self.start_cupti(options, sink)?;
+        *recording = Some(session);
+        Ok(ActivityStarted { source })
     }
 
     fn activity_flush(&self) -> ActivityResult<()> {
         self.can_record()?;
         match &mut *recording() {
             None => Ok(()),
-            Some(Recording::Cupti(session)) => {
+            Some(session) => {
                 session.learn(&self.contexts.all());
                 session.flush()
-            }
-            Some(Recording::Events(events)) => {
-                events.flush(self);
-                Ok(())
             }
         }
     }
@@ -275,15 +131,11 @@ impl ActivityDriver for CudaDriver {
         let mut recording = recording();
         match recording.take() {
             None => Ok(ActivityLoss::default()),
-            Some(Recording::Cupti(session)) => {
+            Some(session) => {
                 CURRENT.store(std::ptr::null_mut(), Ordering::Release);
                 session.learn(&self.contexts.all());
                 let (loss, result) = session.stop();
                 result.map(|()| loss)
-            }
-            Some(Recording::Events(events)) => {
-                events::set_current(None);
-                Ok(events.stop(self))
             }
         }
     }
@@ -293,7 +145,7 @@ impl ActivityDriver for CudaDriver {
     }
 
     fn activity_stream(&self, context: Context, stream: StreamHandle) -> ActivityResult<u32> {
-        let Some(cupti) = current() else { return Ok(events::stream_number(self, context, stream)) };
+        let cupti = current().ok_or(ActivityError::Unsupported)?;
         let mut id = 0;
         // SAFETY: context and stream are alive, by the trait's contract; the pointer is to a local variable.
         let result = unsafe { (cupti.get_stream_id)(context.0 as CUcontext, stream_of(stream), 0, &mut id) };

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::activity::Work;
 use super::call::{Feature, RelaxedCapture, check};
 use super::context::bind;
 use super::{CudaDriver, stream_of};
@@ -187,10 +186,8 @@ unsafe impl GraphDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        self.timed(context, stream, "cuGraphLaunch", Work::Graph, || {
-            // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
-            unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
-        })
+        // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
+        unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
     }
 
     unsafe fn graph_exec_update(

@@ -1,6 +1,6 @@
 //! Mismatched arguments are refused, and nothing is done.
 
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::emulated::EmulatedDriver;
 
 use super::*;
 

@@ -1,0 +1,287 @@
+//! The operations of a [`Communicator`].
+//!
+//! Each checks its arguments, enqueues itself on the communicator's stream, after earlier work on its buffers, and returns.
+
+use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::site;
+
+use super::Communicator;
+use super::group::Group;
+use crate::element::{Element, ReduceOp};
+use crate::error::{Error, Result};
+use crate::failure::Failure;
+use crate::work::Work;
+
+/// Aborts the communicator when the closure of a group panics.
+struct AbortOnPanic<'c> {
+    communicator: &'c Communicator,
+    is_armed: bool,
+}
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.communicator.abort_with("the closure of a group panicked");
+        }
+    }
+}
+
+impl Communicator {
+    /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` are as long as each other, and as on the
+    /// other ranks.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for lengths that do not fit; [`Error::Communicator`] if the communicator has failed; a lost
+    /// device. Failures after that are the [`Work`]'s.
+    #[track_caller]
+    pub fn all_reduce<'x, 'y, T: Element>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().all_reduce(x.into(), y.into(), op)?])
+    }
+
+    /// As [`Self::all_reduce`], with the result in place of the elements.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn all_reduce_in_place<'y, T: Element>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().all_reduce_in_place(buffer.into(), op)?])
+    }
+
+    /// Reduces the elements of all ranks; the root gets the result. What another rank passes as target is not used.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root, or the root has passed no target.
+    #[track_caller]
+    pub fn reduce<'x, 'y, T: Element>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: Option<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+        root: usize,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().reduce(x.into(), y, op, root)?])
+    }
+
+    /// Copies the root's elements to all ranks. Elements are of any type.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such root.
+    #[track_caller]
+    pub fn broadcast<'y, T: DeviceCopy>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+        root: usize,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().broadcast(buffer.into(), root)?])
+    }
+
+    /// Puts the elements of all ranks together, in the order of ranks; every rank gets all. `y` is as long as `x` times the
+    /// number of ranks.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn all_gather<'x, 'y, T: DeviceCopy>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().all_gather(x.into(), y.into())?])
+    }
+
+    /// As [`Self::all_gather`], in a buffer with a block for each rank: this rank's is in its place already.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn all_gather_in_place<'y, T: DeviceCopy>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().all_gather_in_place(buffer.into())?])
+    }
+
+    /// Reduces the elements of all ranks; each gets the block of the result with its number. `x` is as long as `y` times the
+    /// number of ranks.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn reduce_scatter<'x, 'y, T: Element>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().reduce_scatter(x.into(), y.into(), op)?])
+    }
+
+    /// As [`Self::reduce_scatter`], with this rank's block of the result in its place in the buffer. The contents of the other
+    /// blocks are unspecified.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn reduce_scatter_in_place<'y, T: Element>(
+        &mut self,
+        buffer: impl Into<DeviceSliceMut<'y, T>>,
+        op: ReduceOp<T>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().reduce_scatter_in_place(buffer.into(), op)?])
+    }
+
+    /// Sends block r of `x` to rank r, and puts what comes from rank r into block r of `y`. Both have a block for each rank,
+    /// all of one length.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn all_to_all<'x, 'y, T: DeviceCopy>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().all_to_all(x.into(), y.into())?])
+    }
+
+    /// Puts the elements of all ranks together on the root, in the order of ranks. What another rank passes as target is not
+    /// used.
+    ///
+    /// # Errors
+    /// As [`Self::reduce`].
+    #[track_caller]
+    pub fn gather<'x, 'y, T: DeviceCopy>(
+        &mut self,
+        x: impl Into<DeviceSlice<'x, T>>,
+        y: Option<DeviceSliceMut<'y, T>>,
+        root: usize,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().gather(x.into(), y, root)?])
+    }
+
+    /// Divides the root's elements among the ranks: rank r gets block r. What another rank passes as source is not used.
+    ///
+    /// # Errors
+    /// As [`Self::reduce`].
+    #[track_caller]
+    pub fn scatter<'x, 'y, T: DeviceCopy>(
+        &mut self,
+        x: Option<DeviceSlice<'x, T>>,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+        root: usize,
+    ) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().scatter(x, y.into(), root)?])
+    }
+
+    /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other do it in a
+    /// [group](Self::group).
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or it is this one.
+    #[track_caller]
+    pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
+        let _site = site();
+        self.place().check_other("send", to)?;
+        self.submit(vec![self.place().send(x.into(), to)?])
+    }
+
+    /// Receives elements from another rank, which calls [`Self::send`] with as many.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    #[track_caller]
+    pub fn recv<'y, T: DeviceCopy>(
+        &mut self,
+        y: impl Into<DeviceSliceMut<'y, T>>,
+        from: usize,
+    ) -> Result<Work> {
+        let _site = site();
+        self.place().check_other("recv", from)?;
+        self.submit(vec![self.place().recv(y.into(), from)?])
+    }
+
+    /// Lets later work of the stream wait until the streams of all ranks have come here.
+    ///
+    /// # Errors
+    /// As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn barrier(&mut self) -> Result<Work> {
+        let _site = site();
+        self.submit(vec![self.place().barrier()])
+    }
+
+    /// Enqueues several operations as one: sends and receives first, all at once, then the others in their order. For
+    /// messages that cross, and for many small operations.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpsmith_collective::{Communicator, CommunicatorOptions};
+    /// use warpsmith_emulated::EmulatedDriver;
+    /// use warpsmith_core::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_collective::Error> {
+    /// let driver = EmulatedDriver::builder().devices(2).build();
+    /// let streams = [0, 1].map(|n| Device::with_driver(driver.clone(), n).map(|device| device.default_stream()));
+    /// let streams = streams.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let mut received = Vec::new();
+    /// for mut ranks in Communicator::init_all(&streams, &CommunicatorOptions::new())? {
+    ///     let (rank, stream) = (ranks.rank(), ranks.stream().clone());
+    ///     let x = DeviceBuffer::from_host(&stream, &[rank as u32])?;
+    ///     let mut y = DeviceBuffer::<u32>::uninit(&stream, 1)?;
+    ///     let work = ranks.group(|group| {
+    ///         group.send(&x, 1 - rank)?;
+    ///         group.recv(&mut y, 1 - rank)
+    ///     })?;
+    ///     received.push((ranks, work, y));
+    /// }
+    /// for (ranks, work, y) in received {
+    ///     work.wait(Duration::from_secs(60))?;
+    ///     assert_eq!(y.to_host()?, [1 - ranks.rank() as u32]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What the closure returns, as [`Error::Group`]. Then, and if it panics, nothing was enqueued, and the communicator is
+    /// aborted, since the other ranks wait for this one. As [`Self::all_reduce`].
+    #[track_caller]
+    pub fn group<'a>(&mut self, calls: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
+        let mut group = Group { place: self.place(), calls: Vec::new() };
+        let mut guard = AbortOnPanic { communicator: self, is_armed: true };
+        let called = calls(&mut group);
+        guard.is_armed = false;
+        drop(guard);
+        if let Err(error) = called {
+            self.abort_with(&format!("the closure of a group failed: {error}"));
+            return Err(Error::Group(Box::new(error)));
+        }
+        // Not before: the closure's own calls have their lines.
+        let _site = site();
+        self.submit(group.calls)
+    }
+
+    pub(super) fn abort_with(&self, reason: &str) {
+        self.mesh.fail(Failure::Aborted { rank: self.rank(), reason: reason.to_owned() });
+    }
+}

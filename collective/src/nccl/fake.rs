@@ -1,0 +1,372 @@
+//! NCCL on emulated devices, for tests: its protocol, with faults by a script, and its operations in memory of the host.
+//!
+//! A rank's operation waits on its stream until all ranks have enqueued the same, or its communicator is aborted. What NCCL does
+//! not allow is noted as a violation, which [`Script::check`] reports.
+
+mod calls;
+mod numbers;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use warpsmith_core::Stream;
+use warpsmith_core::driver::{DevicePtr, Fault, HostAccess, HostWork};
+use warpsmith_emulated::EmulatedDriver;
+
+pub(super) use self::calls::{old_table, table};
+use self::numbers::{decode, element_bytes, encode, reduced};
+use super::sys::{self, Comm, Status, status};
+use crate::element::Operator;
+
+/// What happens to the communicators of a name, and what has happened.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    pub streams: Vec<Stream>,
+    /// The questions after the start that are answered with "in progress"; negative: all.
+    pub init_polls: i64,
+    /// Likewise after the first operation.
+    pub connect_polls: i64,
+    pub finalize_polls: i64,
+    /// A rank that finds an error in the background, after this number of operations.
+    pub background: Option<(usize, u64, Status)>,
+    /// A call that is refused.
+    pub refused: Option<(&'static str, Status)>,
+    /// The driver whose first device a kernel has stopped so when the call is refused.
+    pub stopped: Option<(Arc<EmulatedDriver>, Fault)>,
+    /// How long an abort takes.
+    pub abort_takes: Duration,
+    /// The calls that change something: rank and text.
+    pub log: Mutex<Vec<(usize, String)>>,
+    pub violations: Mutex<Vec<String>>,
+    pub exchanged: Mutex<HashMap<Key, Vec<Option<Said>>>>,
+    pub joined: Mutex<HashMap<[u8; 128], usize>>,
+    pub changed: Condvar,
+}
+
+/// An operation of a communicator: between these ranks, or of all, and its place.
+pub(super) type Key = ([u8; 128], Option<(usize, usize)>, u64);
+
+/// Whether receives, and between which ranks.
+type Lane = (bool, Option<(usize, usize)>);
+
+/// What a rank contributes.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    call: String,
+    bytes: Vec<u8>,
+}
+
+struct FakeComm {
+    script: Arc<Script>,
+    id: [u8; 128],
+    rank: usize,
+    world: usize,
+    polls_left: AtomicI64,
+    is_joined: AtomicBool,
+    has_connected: AtomicBool,
+    issued: AtomicU64,
+    /// Of collectives, and of sends and receives between ranks.
+    places: Mutex<HashMap<Lane, u64>>,
+    is_aborted: AtomicBool,
+    has_ended: AtomicBool,
+    error: AtomicI32,
+    /// Factors of operators, from 5 on.
+    factors: Mutex<Vec<Option<f64>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    name: &'static str,
+    x: usize,
+    y: usize,
+    count: usize,
+    data_type: c_int,
+    operator: c_int,
+    /// The root, or the peer.
+    root: c_int,
+    comm: usize,
+    stream: usize,
+}
+
+static SCRIPTS: Mutex<Option<HashMap<String, Arc<Script>>>> = Mutex::new(None);
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static PENDING: RefCell<Vec<Op>> = const { RefCell::new(Vec::new()) };
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Script {
+    /// Communicators whose name begins with this one follow the script.
+    pub fn play(self, name: &str) -> Arc<Self> {
+        let script = Arc::new(self);
+        let mut scripts = locked(&SCRIPTS);
+        let before = scripts.get_or_insert_default().insert(name.to_owned(), Arc::clone(&script));
+        assert!(before.is_none(), "two tests have the name {name}");
+        script
+    }
+
+    /// The calls of a rank, in order.
+    pub fn calls(&self, rank: usize) -> Vec<String> {
+        let log = locked(&self.log);
+        log.iter().filter(|(other, _)| *other == rank).map(|(_, call)| call.clone()).collect()
+    }
+
+    /// Fails if NCCL was used in a way that it does not allow.
+    #[track_caller]
+    pub fn check(&self) {
+        let violations = locked(&self.violations);
+        assert!(violations.is_empty(), "{violations:?}");
+    }
+
+    fn violated(&self, what: String) {
+        locked(&self.violations).push(what);
+    }
+}
+
+impl FakeComm {
+    fn of<'a>(comm: Comm) -> &'a Self {
+        // SAFETY: communicators are never freed, so that their use after the end is seen.
+        unsafe { &*comm.cast::<Self>() }
+    }
+
+    fn log(&self, call: String) {
+        locked(&self.script.log).push((self.rank, call));
+    }
+
+    /// Notes a call; whether the script refuses it.
+    fn called(&self, name: &'static str) -> Option<Status> {
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.script.violated(format!("{name} on rank {} after the end", self.rank));
+        }
+        let may_be_unready = ["ncclCommAbort", "ncclCommGetAsyncError"].contains(&name);
+        if !may_be_unready && self.is_busy() {
+            self.script.violated(format!("{name} on rank {} while it is in progress", self.rank));
+        }
+        let (_, status) = self.script.refused.filter(|(refused, _)| *refused == name)?;
+        if let Some((driver, fault)) = &self.script.stopped {
+            driver.poison(0, fault.clone());
+        }
+        Some(status)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.polls_left.load(Ordering::SeqCst) != 0 || !self.is_joined.load(Ordering::SeqCst)
+    }
+
+    /// The next place of an operation.
+    fn place(&self, is_recv: bool, between: Option<(usize, usize)>) -> Key {
+        let mut places = locked(&self.places);
+        let place = places.entry((is_recv, between)).or_default();
+        *place += 1;
+        (self.id, between, *place)
+    }
+
+    fn say(&self, key: Key, index: usize, ranks: usize, said: Said) {
+        let mut exchanged = locked(&self.script.exchanged);
+        exchanged.entry(key).or_insert_with(|| vec![None; ranks])[index] = Some(said);
+        self.script.changed.notify_all();
+    }
+
+    /// What all ranks say, once they say the same; `None` when the communicator is aborted.
+    fn hear(&self, key: Key, call: &str) -> Option<Vec<Said>> {
+        let mut exchanged = locked(&self.script.exchanged);
+        loop {
+            if self.is_aborted.load(Ordering::SeqCst) {
+                return None;
+            }
+            let all: Option<Vec<Said>> = exchanged.get(&key).and_then(|said| said.iter().cloned().collect());
+            if let Some(all) = all.filter(|all| all.iter().all(|said| said.call == call)) {
+                return Some(all);
+            }
+            let time = Duration::from_millis(20);
+            exchanged =
+                self.script.changed.wait_timeout(exchanged, time).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Op {
+    /// The bytes that it reads and writes, for a rank of as many.
+    fn lengths(&self, rank: usize, world: usize) -> (usize, usize) {
+        let one = self.count * element_bytes(self.data_type);
+        let is_root = self.root == rank as c_int;
+        match self.name {
+            "ncclAllGather" => (one, one * world),
+            "ncclReduceScatter" => (one * world, one),
+            "ncclAlltoAll" => (one * world, one * world),
+            "ncclReduce" => (one, if is_root { one } else { 0 }),
+            "ncclBroadcast" => (if is_root { one } else { 0 }, one),
+            "ncclGather" => (one, if is_root { one * world } else { 0 }),
+            "ncclScatter" => (if is_root { one * world } else { 0 }, one),
+            "ncclSend" => (one, 0),
+            "ncclRecv" => (0, one),
+            _ => (one, one),
+        }
+    }
+
+    /// The memory that it reads and writes.
+    fn uses(&self, comm: &FakeComm) -> Vec<HostAccess> {
+        let (read, written) = self.lengths(comm.rank, comm.world);
+        let at = |address: usize, bytes, write| HostAccess { ptr: DevicePtr(address as u64), bytes, write };
+        let mut uses = vec![at(self.x, read, false), at(self.y, written, true)];
+        uses.retain(|used| used.bytes > 0);
+        uses
+    }
+
+    /// What all ranks must have alike.
+    fn signature(&self) -> String {
+        let Self { name, count, data_type, root, .. } = self;
+        format!("{name}({count}, type {data_type}, root {root})")
+    }
+
+    /// With the arguments that a test looks at.
+    fn text(&self) -> String {
+        let in_place = if self.x == self.y && self.x != 0 { ", in place" } else { "" };
+        let Self { name, count, data_type, operator, root, .. } = self;
+        format!("{name}({count}, type {data_type}, op {operator}, root {root}{in_place})")
+    }
+
+    fn key(&self, comm: &FakeComm) -> Key {
+        let peer = self.root as usize;
+        let between = match self.name {
+            "ncclSend" => Some((comm.rank, peer)),
+            "ncclRecv" => Some((peer, comm.rank)),
+            _ => None,
+        };
+        comm.place(self.name == "ncclRecv", between)
+    }
+
+    /// Makes public what it reads.
+    fn begin(&self, comm: &FakeComm, key: Key) {
+        let (read, _) = self.lengths(comm.rank, comm.world);
+        let x = std::ptr::with_exposed_provenance::<u8>(self.x);
+        let mut bytes = match read {
+            0 => Vec::new(),
+            // SAFETY: the memory is valid while the stream runs this, as an operation of NCCL's may assume.
+            _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
+        };
+        let own = usize::try_from(self.operator - 5).ok();
+        let factor = match own.and_then(|index| locked(&comm.factors).get(index).copied().flatten()) {
+            None if sys::operator(Operator::Avg) == Some(self.operator) && comm.world == 1 => Some(1.0),
+            factor => factor,
+        };
+        if let Some(factor) = factor {
+            let mut scaled = decode(self.data_type, &bytes);
+            if comm.world == 1 {
+                // As NCCL's kernel for one rank, which does not write the last elements where its blocks are unequal.
+                let blocks = bytes.len().div_ceil(16 << 10).clamp(1, 32);
+                let pack = 16 / element_bytes(self.data_type);
+                scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
+            }
+            scaled.iter_mut().for_each(|x| *x *= factor);
+            bytes = encode(self.data_type, &scaled);
+        }
+        match self.name {
+            "ncclSend" => {
+                let call = format!("{} bytes", bytes.len());
+                comm.say(key, 0, 1, Said { call, bytes });
+            }
+            "ncclRecv" => {}
+            _ => comm.say(key, comm.rank, comm.world, Said { call: self.signature(), bytes }),
+        }
+    }
+
+    /// Waits for the others, and writes.
+    fn end(&self, comm: &FakeComm, key: Key) {
+        let (_, written) = self.lengths(comm.rank, comm.world);
+        let call = match self.name {
+            "ncclSend" => return,
+            "ncclRecv" => format!("{written} bytes"),
+            _ => self.signature(),
+        };
+        let Some(said) = comm.hear(key, &call) else { return };
+
+        let result = self.result(comm, &said);
+        if written > 0 {
+            assert!(result.len() == written || comm.world == 1, "{}", self.text());
+            let y = std::ptr::with_exposed_provenance_mut::<u8>(self.y);
+            // SAFETY: as above.
+            unsafe { y.copy_from(result.as_ptr(), result.len()) };
+        }
+    }
+
+    fn result(&self, comm: &FakeComm, said: &[Said]) -> Vec<u8> {
+        let one = self.count * element_bytes(self.data_type);
+        let block = |said: &Said, index: usize| said.bytes[index * one..(index + 1) * one].to_vec();
+        match self.name {
+            "ncclRecv" => said[0].bytes.clone(),
+            "ncclBroadcast" => said[self.root as usize].bytes.clone(),
+            "ncclScatter" => block(&said[self.root as usize], comm.rank),
+            "ncclAllGather" | "ncclGather" => said.iter().flat_map(|said| said.bytes.clone()).collect(),
+            "ncclAlltoAll" => said.iter().flat_map(|said| block(said, comm.rank)).collect(),
+            "ncclReduceScatter" => {
+                reduced(self.data_type, self.operator, said.iter().map(|said| block(said, comm.rank)))
+            }
+            _ => reduced(self.data_type, self.operator, said.iter().map(|said| said.bytes.clone())),
+        }
+    }
+}
+
+/// Enqueues operations, all of one communicator, on their stream.
+fn enqueue(ops: Vec<Op>) -> Status {
+    let Some(first) = ops.first().copied() else { return status::SUCCESS };
+    let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(first.comm));
+    if ops.iter().any(|op| op.comm != first.comm || op.stream != first.stream) {
+        comm.script.violated("a group of several communicators or streams".to_owned());
+    }
+    let Some(stream) = comm.script.streams.iter().find(|stream| stream.handle().0 == first.stream as u64)
+    else {
+        comm.script.violated(format!("{} is on a stream of no rank", first.name));
+        return status::INVALID_ARGUMENT;
+    };
+    let issued = comm.issued.fetch_add(1, Ordering::SeqCst) + 1;
+    if let Some((rank, after, error)) = comm.script.background
+        && rank == comm.rank
+        && issued >= after
+    {
+        comm.error.store(error, Ordering::SeqCst);
+    }
+    let uses = ops.iter().flat_map(|op| op.uses(comm)).collect();
+    let work = move || {
+        let keys: Vec<Key> = ops.iter().map(|op| op.key(comm)).collect();
+        ops.iter().zip(&keys).for_each(|(op, key)| op.begin(comm, *key));
+        ops.iter().zip(&keys).for_each(|(op, key)| op.end(comm, *key));
+    };
+    // SAFETY: the device lives as long as the script; the stream is one of its own. The memory is the caller's to keep.
+    let enqueued = unsafe {
+        let (driver, context) = stream.device().driver();
+        driver.host_work(context, stream.handle(), HostWork::new("nccl", uses, Box::new(work)))
+    };
+    if enqueued.is_err() {
+        return status::CUDA;
+    }
+    if !comm.has_connected.swap(true, Ordering::SeqCst) && comm.script.connect_polls != 0 {
+        comm.polls_left.store(comm.script.connect_polls, Ordering::SeqCst);
+        return status::IN_PROGRESS;
+    }
+    status::SUCCESS
+}
+
+fn issue(op: Op) -> Status {
+    let comm = FakeComm::of(std::ptr::with_exposed_provenance_mut(op.comm));
+    comm.log(op.text());
+    if let Some(refused) = comm.called(op.name) {
+        return refused;
+    }
+    if DEPTH.get() > 0 {
+        PENDING.with_borrow_mut(|pending| pending.push(op));
+        return status::SUCCESS;
+    }
+    if ["ncclSend", "ncclRecv"].contains(&op.name) && op.root as usize == comm.rank {
+        comm.script.violated("a message to oneself outside of a group".to_owned());
+    }
+    enqueue(vec![op])
+}

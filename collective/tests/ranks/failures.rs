@@ -1,0 +1,358 @@
+//! What goes wrong with ranks that are threads, and what each rank then says.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use warpsmith_collective::{
+    Communicator, CommunicatorOptions, Error, Failure, FlightRecord, OperationState, ReduceOp, Result, Work,
+};
+use warpsmith_runtime::DeviceBuffer;
+use warpsmith_runtime::emulated::EmulatedDriver;
+
+use crate::support::{LONG, failure, fault, on_ranks, streams, streams_of, timeout};
+
+/// The error of work that was enqueued, or refused.
+#[track_caller]
+fn text(enqueued: Result<Work>) -> String {
+    let ended = enqueued.and_then(|work| work.wait(LONG));
+    match ended {
+        Err(error @ Error::Communicator(_)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_timeout_names_the_ranks_that_did_not_come() {
+    let options = timeout(500);
+    let done = Barrier::new(3);
+    let texts = on_ranks(3, &options, |mut ranks| {
+        let start = Instant::now();
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32; 8]).expect("x");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        let text = if ranks.rank() == 1 {
+            String::new()
+        } else {
+            text(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum))
+        };
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_millis(2500), "{waited:?}");
+        done.wait();
+        text
+    });
+    for (rank, text) in texts.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        let begin =
+            format!("all_reduce #1 (sum, f32, 8 elements) on rank {rank} of communicator `world`: rank ");
+        assert!(text.starts_with(&begin), "{text}");
+        assert!(text.contains(" ms for all_reduce #1 (sum, f32, 8 elements): "), "{text}");
+        assert!(text.contains("rank 1 (process "), "{text}");
+        assert!(text.contains(") has not called the operation, has done barrier #0 last"), "{text}");
+    }
+}
+
+/// Two ranks that call different operations, with and without checked mode. Both must name both calls.
+fn mismatch(calls: [&str; 2], call: impl Fn(&mut Communicator) -> Result<Work> + Sync) {
+    for is_checked in [true, false] {
+        let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
+            let first = call(&mut ranks).and_then(|work| work.wait(LONG));
+            // A root that has sent is done; it learns it later.
+            text(first.and_then(|()| ranks.barrier()))
+        });
+        for text in texts {
+            let named = format!("rank 0 calls {}, rank 1 calls {}; all ranks must call", calls[0], calls[1]);
+            assert!(text.contains(&named), "checked: {is_checked}\n{text}\n{named}");
+        }
+    }
+}
+
+#[test]
+fn different_operations_are_named() {
+    mismatch(["all_reduce #0 (sum, f32, 4 elements)", "broadcast #0 (f32, 4 elements, root 0)"], |ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f32; 4]).expect("x");
+        match ranks.rank() {
+            0 => ranks.all_reduce_in_place(&mut x, ReduceOp::Sum),
+            _ => ranks.broadcast(&mut x, 0),
+        }
+    });
+}
+
+#[test]
+fn different_lengths_are_named() {
+    mismatch(["all_reduce #0 (sum, f32, 4 elements)", "all_reduce #0 (sum, f32, 5 elements)"], |ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1.0f32; 4 + ranks.rank()]).expect("x");
+        ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)
+    });
+}
+
+#[test]
+fn different_types_are_named() {
+    mismatch(["all_gather #0 (f32, 4 elements)", "all_gather #0 (i32, 4 elements)"], |ranks| {
+        let stream = ranks.stream().clone();
+        match ranks.rank() {
+            0 => ranks.all_gather(
+                &DeviceBuffer::from_host(&stream, &[1.0f32; 4]).expect("x"),
+                &mut DeviceBuffer::zeros(&stream, 8).expect("y"),
+            ),
+            _ => ranks.all_gather(
+                &DeviceBuffer::from_host(&stream, &[1i32; 4]).expect("x"),
+                &mut DeviceBuffer::zeros(&stream, 8).expect("y"),
+            ),
+        }
+    });
+}
+
+#[test]
+fn different_operators_are_named() {
+    mismatch(["all_reduce #0 (min, u8, 4 elements)", "all_reduce #0 (max, u8, 4 elements)"], |ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
+        ranks.all_reduce_in_place(&mut x, if ranks.rank() == 0 { ReduceOp::Min } else { ReduceOp::Max })
+    });
+}
+
+#[test]
+fn different_roots_are_named() {
+    for is_checked in [true, false] {
+        let texts = on_ranks(2, &timeout(400).checked(is_checked), |mut ranks| {
+            let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u8; 4]).expect("x");
+            // Each is the other's root.
+            text(ranks.broadcast(&mut x, 1 - ranks.rank()))
+        });
+        let called = [
+            "rank 0 calls broadcast #0 (u8, 4 elements, root 1)",
+            "rank 1 calls broadcast #0 (u8, 4 elements, root 0)",
+        ];
+        texts.iter().for_each(|text| assert!(called.iter().all(|call| text.contains(call)), "{text}"));
+    }
+}
+
+#[test]
+fn another_order_is_named() {
+    mismatch(["barrier #0", "all_reduce #0 (sum, u32, 1 element)"], |ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &[1u32]).expect("x");
+        match ranks.rank() {
+            0 => {
+                drop(ranks.barrier()?);
+                ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)
+            }
+            _ => {
+                drop(ranks.all_reduce_in_place(&mut x, ReduceOp::Sum)?);
+                ranks.barrier()
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_of_another_length_is_named() {
+    let texts = on_ranks(2, &timeout(400), |mut ranks| {
+        let mut x = DeviceBuffer::from_host(ranks.stream(), &vec![1u8; 4 - ranks.rank()]).expect("x");
+        match ranks.rank() {
+            0 => {
+                ranks.send(&x, 1).expect("enqueued").wait(LONG).expect("it was sent");
+                text(ranks.barrier())
+            }
+            _ => text(ranks.recv(&mut x, 0)),
+        }
+    });
+    let named = "rank 0 calls send #0 to rank 1 (u8, 4 elements), rank 1 calls recv #0 from rank 0 (u8, 3 elements); all";
+    texts.iter().for_each(|text| assert!(text.contains(named), "{text}"));
+}
+
+#[test]
+fn crossed_communicators_time_out_by_name() {
+    let streams = streams(2);
+    let of = |name, time| Communicator::init_all(&streams, &timeout(time).name(name)).expect("ranks meet");
+    let pairs: Vec<_> = of("a", 300).into_iter().zip(of("b", 60_000)).collect();
+    let texts: Vec<_> = std::thread::scope(|scope| {
+        let cross = |(mut a, mut b): (Communicator, Communicator)| {
+            scope.spawn(move || {
+                // Each stream comes to the second when the first has ended.
+                let (of_a, of_b) = if a.rank() == 0 {
+                    let of_a = a.barrier();
+                    (of_a, b.barrier())
+                } else {
+                    let of_b = b.barrier();
+                    (a.barrier(), of_b)
+                };
+                let text = text(of_a);
+                of_b.expect("enqueued").wait(LONG).expect("when `a` has ended, `b` goes on");
+                text
+            })
+        };
+        let threads: Vec<_> = pairs.into_iter().map(cross).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let said = "has not begun its next, barrier: its stream has earlier work";
+    for (rank, text) in texts.iter().enumerate() {
+        assert!(text.contains(said), "{text}");
+        assert!(
+            text.starts_with(&format!("barrier #0 on rank {rank} of communicator `a`: rank 0 waited 3")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_abort_wakes_all_and_survivors_go_on() {
+    on_ranks(4, &CommunicatorOptions::new(), |mut ranks| {
+        let stream = ranks.stream().clone();
+        let mut x = DeviceBuffer::from_host(&stream, &[ranks.rank() as u32 + 1]).expect("x");
+        let start = Instant::now();
+        if ranks.rank() == 3 {
+            std::thread::sleep(Duration::from_millis(200));
+            ranks.abort();
+            ranks.abort();
+            return;
+        }
+        let waited = ranks.all_reduce_in_place(&mut x, ReduceOp::Sum).and_then(|work| work.wait(LONG));
+        let reason = "the program called `abort`".to_owned();
+        assert_eq!(failure(waited), Failure::Aborted { rank: 3, reason });
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        // What comes later is refused with the same.
+        let text = text(ranks.barrier());
+        let rank = ranks.rank();
+        let expected =
+            format!("barrier #0 on rank {rank} of communicator `world`: rank 3 aborted the communicator: ");
+        assert!(text.starts_with(&expected), "{text}");
+
+        let mut rest = ranks.shrink(&[3]).expect("the others meet");
+        assert_eq!((rest.rank(), rest.world_size()), (rank, 3));
+        let mut x = DeviceBuffer::from_host(&stream, &[rank as u32 + 1]).expect("x");
+        drop(rest.all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued"));
+        assert_eq!(x.to_host().expect("x"), [6]);
+        rest.finish().expect("the end in common");
+    });
+}
+
+#[test]
+fn shrink_refuses_lists_that_cannot_be() {
+    on_ranks(2, &CommunicatorOptions::new(), |ranks| {
+        let reason = |excluded: &[usize]| match ranks.shrink(excluded) {
+            Err(Error::Argument { operation: "shrink", reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason(&[5]), "there is no rank 5 to exclude, but 0 to 1");
+        assert_eq!(reason(&[ranks.rank()]), "a rank that is excluded does not call it");
+    });
+}
+
+#[test]
+fn a_rank_whose_device_is_lost_says_so_to_all() {
+    // Lost before the call, and while the operation waits in its stream.
+    for is_enqueued in [false, true] {
+        let driver = EmulatedDriver::builder().devices(3).build();
+        let ranks = Communicator::init_all(&streams_of(&driver, 3), &CommunicatorOptions::new());
+        let mut ranks = ranks.expect("ranks meet");
+        let mut buffers: Vec<_> = ranks
+            .iter()
+            .map(|rank| DeviceBuffer::from_host(rank.stream(), &[1.0f32; 4]).expect("x"))
+            .collect();
+        let hold = is_enqueued.then(|| driver.hold());
+        if !is_enqueued {
+            driver.poison(1, fault());
+        }
+        let works: Vec<_> = ranks
+            .iter_mut()
+            .zip(&mut buffers)
+            .map(|(rank, x)| rank.all_reduce_in_place(x, ReduceOp::Sum))
+            .collect();
+        if is_enqueued {
+            driver.poison(1, fault());
+        }
+        drop(hold);
+        for (rank, work) in works.into_iter().enumerate() {
+            if rank == 1 && !is_enqueued {
+                let error = work.expect_err("its device is lost");
+                assert!(matches!(&error, Error::Runtime(error) if error.is_device_lost()), "{error}");
+                continue;
+            }
+            let failure = failure(work.and_then(|work| work.wait(LONG)));
+            assert!(matches!(&failure, Failure::NotRun { rank: 1, .. }), "{failure}");
+            assert!(
+                failure.to_string().starts_with("rank 1 did not run all_reduce #0 (sum, f32, 4 elements): ")
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_too_early_is_named() {
+    let failures = on_ranks(2, &CommunicatorOptions::new(), |mut ranks| {
+        let work = ranks.barrier().expect("enqueued");
+        if ranks.rank() == 1 {
+            drop(ranks);
+            work.wait(LONG).expect("what was enqueued goes on");
+            return None;
+        }
+        work.wait(LONG).expect("done");
+        Some(failure(ranks.barrier().and_then(|work| work.wait(LONG))))
+    });
+    assert_eq!(failures, [Some(Failure::Left { rank: 1 }), None]);
+}
+
+#[test]
+fn dropping_with_work_pending_does_not_wait() {
+    let mut ranks = Communicator::init_all(&streams(2), &timeout(60_000)).expect("ranks meet");
+    let mut x = DeviceBuffer::from_host(ranks[0].stream(), &[1u8; 9]).expect("x");
+    let work = ranks[0].all_reduce_in_place(&mut x, ReduceOp::Sum).expect("enqueued");
+    let start = Instant::now();
+    let (first, second) = (ranks.remove(0), ranks.remove(0));
+    drop(first);
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(!work.query().expect("it waits for rank 1"));
+    drop(second);
+    assert_eq!(failure(work.wait(LONG)), Failure::Left { rank: 1 });
+}
+
+#[test]
+fn waiting_ends_without_the_work() {
+    let mut ranks = Communicator::init_all(&streams(2), &CommunicatorOptions::new()).expect("ranks meet");
+    let work = ranks[0].barrier().expect("enqueued");
+    let error = work.wait(Duration::from_millis(20)).expect_err("rank 1 has not called it");
+    assert_eq!(error.to_string(), "barrier was not done after 20ms; it goes on until its own deadline");
+    drop(ranks[1].barrier().expect("enqueued"));
+    work.wait(LONG).expect("done");
+}
+
+#[test]
+fn the_flight_record_shows_what_failed() {
+    let folder = std::env::temp_dir().join(format!("warpsmith-flight-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let options = timeout(300).name("model/0").recorded(3).dump_to(&folder);
+    // In a folder of all, another user can have made a link of the record's name.
+    let (record_file, victim) = (folder.join("model-0-rank0.json"), folder.join("a file of this user"));
+    std::fs::write(&victim, "as it was").expect("written");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&victim, &record_file).expect("a link");
+    on_ranks(2, &options, |mut ranks| {
+        for _ in 0..3 {
+            drop(ranks.barrier().expect("enqueued"));
+        }
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        if ranks.rank() == 0 {
+            let mut x = DeviceBuffer::from_host(ranks.stream(), &[1.0f64; 2]).expect("x");
+            let text = text(ranks.all_reduce_in_place(&mut x, ReduceOp::Prod));
+            let record = ranks.dump();
+            assert_eq!(
+                record.failure.as_ref().map(|failure| text.ends_with(failure)),
+                Some(true),
+                "{record}"
+            );
+            let states: Vec<_> = record.operations.iter().map(|recorded| recorded.state.clone()).collect();
+            assert_eq!(states[..2], [OperationState::Done, OperationState::Done]);
+            assert!(matches!(&states[2], OperationState::Failed(_)));
+            assert!(
+                record.to_string().contains("failed    all_reduce #4 (prod, f64, 2 elements), began after"),
+                "{record}"
+            );
+            let json = std::fs::read_to_string(&record_file).expect("the dump");
+            assert_eq!(json, FlightRecord::to_json(&record));
+        } else {
+            std::thread::sleep(Duration::from_millis(1000));
+        }
+    });
+    assert_eq!(std::fs::read_to_string(&victim).expect("a file"), "as it was");
+    let names = std::fs::read_dir(&folder).expect("a folder").map(|file| file.expect("a file").file_name());
+    let new: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".new")).collect();
+    assert!(new.is_empty(), "{new:?}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

@@ -1,0 +1,357 @@
+//! Operations of the Peer backend other than `all_reduce`, on emulated devices.
+
+use std::time::{Duration, Instant};
+
+use half::bf16;
+use warpsmith_collective::{Communicator, CommunicatorOptions, Failure, ReduceOp};
+use warpsmith_runtime::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::graph::{Capture, CaptureMode};
+use warpsmith_runtime::memory::DeviceCopy;
+use warpsmith_runtime::{DeviceBuffer, Stream};
+
+use crate::nccl_work::{self, operators};
+use crate::peer::{Numbers, peer};
+use crate::support::{LONG, failure, on_ranks, on_streams, streams, streams_of, timeout};
+
+/// Nothing, less than a vector, several vectors, and more than one launch has room for.
+pub const LENGTHS: [usize; 6] = [0, 1, 3, 257, 1024, 33_001];
+
+/// The numbers of a rank, and the results that it gets.
+struct Results<'c> {
+    ranks: &'c mut Communicator,
+    random: fastrand::Rng,
+    bits: Vec<u64>,
+}
+
+impl<'c> Results<'c> {
+    fn new(ranks: &'c mut Communicator) -> Self {
+        let random = fastrand::Rng::with_seed(11 + ranks.rank() as u64);
+        Self { ranks, random, bits: Vec::new() }
+    }
+
+    fn stream(&self) -> Stream {
+        self.ranks.stream().clone()
+    }
+
+    fn any<T: Numbers>(&mut self, len: usize) -> DeviceBuffer<T> {
+        let values: Vec<T> = (0..len).map(|_| T::any(&mut self.random)).collect();
+        DeviceBuffer::from_host(&self.stream(), &values).expect("x")
+    }
+
+    fn zeros<T: DeviceCopy>(&self, len: usize) -> DeviceBuffer<T> {
+        DeviceBuffer::zeros(&self.stream(), len).expect("y")
+    }
+
+    fn take<T: Numbers>(&mut self, y: &DeviceBuffer<T>) {
+        self.bits.extend(y.to_host().expect("y").into_iter().map(Numbers::bits));
+    }
+
+    /// All operations that move `len` elements of a type, from `start` on in their buffers, with all roots.
+    fn moved<T: Numbers>(&mut self, len: usize, start: usize) {
+        let (rank, world) = (self.ranks.rank(), self.ranks.world_size());
+        let (x, mut y) = (self.any::<T>(start + len), self.zeros::<T>(start + 1 + len * world));
+        drop(self.ranks.all_gather(x.slice(start..), y.slice_mut(start + 1..)).expect("enqueued"));
+        self.take(&y);
+
+        let own = start + rank * len;
+        y.slice_mut(own..own + len).copy_from(x.slice(start..)).expect("the own block");
+        let in_place = y.slice_mut(start..start + world * len);
+        drop(self.ranks.all_gather_in_place(in_place).expect("enqueued"));
+        self.take(&y);
+
+        let (whole, mut y) = (self.any::<T>(start + world * len), self.zeros::<T>(start + 1 + len * world));
+        drop(self.ranks.all_to_all(whole.slice(start..), y.slice_mut(start + 1..)).expect("enqueued"));
+        self.take(&y);
+
+        for root in 0..world {
+            let mut y = self.any::<T>(start + len);
+            drop(self.ranks.broadcast(y.slice_mut(start..), root).expect("enqueued"));
+            self.take(&y);
+
+            let mut y = self.zeros::<T>(start + len * world);
+            let target = (rank == root).then(|| y.slice_mut(start..));
+            drop(self.ranks.gather(x.slice(start..), target, root).expect("enqueued"));
+            self.take(&y);
+
+            let mut y = self.zeros::<T>(start + 1 + len);
+            let source = (rank == root).then(|| whole.slice(start..));
+            drop(self.ranks.scatter(source, y.slice_mut(start + 1..), root).expect("enqueued"));
+            self.take(&y);
+        }
+    }
+
+    /// `reduce` and `reduce_scatter` of `len` elements by all operators.
+    fn reduced<T: Numbers>(&mut self, len: usize, start: usize) {
+        let (rank, world) = (self.ranks.rank(), self.ranks.world_size());
+        let factor = T::any(&mut self.random);
+        for (number, op) in operators(factor).into_iter().enumerate() {
+            let root = number % world;
+            let (x, mut y) = (self.any::<T>(start + len), self.zeros::<T>(start + 1 + len));
+            let target = (rank == root).then(|| y.slice_mut(start + 1..));
+            drop(self.ranks.reduce(x.slice(start..), target, op, root).expect("enqueued"));
+            self.take(&y);
+
+            let mut x = self.any::<T>(start + world * len);
+            let target = y.slice_mut(start + 1..);
+            drop(self.ranks.reduce_scatter(x.slice(start..), target, op).expect("enqueued"));
+            self.take(&y);
+            let in_place = x.slice_mut(start..);
+            drop(self.ranks.reduce_scatter_in_place(in_place, op).expect("enqueued"));
+            // What is in the other blocks is unspecified.
+            let own = start + rank * len;
+            let block = x.to_host().expect("x").into_iter().skip(own).take(len);
+            self.bits.extend(block.map(Numbers::bits));
+        }
+    }
+}
+
+/// What a rank has after all operations, as bits.
+pub fn exchanged(ranks: &mut Communicator, lengths: &[usize]) -> Vec<u64> {
+    let mut results = Results::new(ranks);
+    for &len in lengths {
+        for start in [0, 1] {
+            results.moved::<u8>(len, start);
+            results.moved::<bf16>(len, start);
+            results.moved::<f32>(len, start);
+            results.moved::<u64>(len, start);
+            results.reduced::<f32>(len, start);
+        }
+        results.reduced::<i8>(len, 0);
+        results.reduced::<bf16>(len, 0);
+        results.reduced::<f64>(len, 1);
+    }
+    results.bits
+}
+
+/// Compares the bits of Peer on these streams with those of Host, on each rank.
+pub fn compare_on(streams: &[Stream], options: &CommunicatorOptions, lengths: &[usize]) {
+    let world = streams.len();
+    let by_host = on_ranks(world, &timeout(60_000), |mut ranks| exchanged(&mut ranks, lengths));
+    let by_peer = on_streams(streams, options, |mut ranks| exchanged(&mut ranks, lengths));
+    for (rank, (found, expected)) in by_peer.iter().zip(&by_host).enumerate() {
+        let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        assert!(found.len() == expected.len() && first.is_none(), "{first:?} on rank {rank} of {world}");
+    }
+}
+
+#[test]
+fn all_operations_have_the_bits_of_host() {
+    for world in [1, 2, 4, 7] {
+        compare_on(&streams(world), &peer(), &LENGTHS[..5]);
+    }
+    compare_on(&streams(3), &peer(), &LENGTHS);
+}
+
+#[test]
+fn all_but_messages_of_two_ranks_are_kernels() {
+    let driver = EmulatedDriver::builder().devices(2).build();
+    let launches = |call: &(dyn Fn(&mut Communicator) + Sync)| {
+        let before = driver.calls(Call::Launch);
+        on_streams(&streams_of(&driver, 2), &peer(), |mut ranks| {
+            call(&mut ranks);
+            ranks.finish().expect("the end in common");
+        });
+        driver.calls(Call::Launch) - before
+    };
+    // The end has a barrier.
+    assert_eq!(launches(&|_| {}), 2);
+    let all = launches(&|ranks| {
+        let (stream, own) = (ranks.stream().clone(), ranks.rank() == 0);
+        let x = DeviceBuffer::<f32>::zeros(&stream, 100).expect("x");
+        let mut y = DeviceBuffer::<f32>::zeros(&stream, 100).expect("y");
+        drop(ranks.all_gather(x.slice(..50), &mut y).expect("enqueued"));
+        drop(ranks.reduce_scatter(&x, y.slice_mut(..50), ReduceOp::Sum).expect("enqueued"));
+        drop(ranks.reduce(&x, own.then(|| y.as_mut_slice()), ReduceOp::Sum, 0).expect("enqueued"));
+        drop(ranks.broadcast(&mut y, 0).expect("enqueued"));
+        drop(ranks.gather(x.slice(..50), own.then(|| y.as_mut_slice()), 0).expect("enqueued"));
+        drop(ranks.scatter(own.then(|| x.as_slice()), y.slice_mut(..50), 0).expect("enqueued"));
+        drop(ranks.all_to_all(&x, &mut y).expect("enqueued"));
+    });
+    assert_eq!(all, 2 * (1 + 7));
+    let messages = launches(&|ranks| {
+        let (rank, stream) = (ranks.rank(), ranks.stream().clone());
+        let x = DeviceBuffer::<u8>::zeros(&stream, 100).expect("x");
+        let mut y = DeviceBuffer::<u8>::zeros(&stream, 100).expect("y");
+        let crossed = ranks.group(|group| {
+            group.send(&x, 1 - rank)?;
+            group.recv(&mut y, 1 - rank)
+        });
+        crossed.expect("enqueued").wait(LONG).expect("done");
+    });
+    assert_eq!(messages, 2);
+}
+
+#[test]
+fn kernels_and_messages_work_together() {
+    on_ranks(3, &peer(), |mut ranks| {
+        nccl_work::work(&mut ranks);
+        ranks.finish().expect("the end in common");
+    });
+}
+
+/// `reduce` and `reduce_scatter` of what lies in a symmetric buffer, in place and not.
+pub fn symmetric_parts(ranks: &mut Communicator, len: usize) -> Vec<u32> {
+    let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
+    let values: Vec<f32> = (0..len * world).map(|i| 1.0 / (1 + rank + i % 97) as f32).collect();
+    let mut x = ranks.symmetric_buffer::<f32>(len * world).expect("memory in common");
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, len).expect("y");
+    let mut whole = DeviceBuffer::<f32>::zeros(&stream, len * world).expect("y");
+    x.copy_from_host(&values).expect("copied");
+    drop(ranks.reduce_scatter(&x, &mut y, ReduceOp::Sum).expect("enqueued"));
+    drop(ranks.reduce(&x, Some(whole.as_mut_slice()), ReduceOp::Max, world - 1).expect("enqueued"));
+    // What a rank writes next is not what another still reads.
+    drop(ranks.reduce_scatter_in_place(&mut x, ReduceOp::Avg).expect("enqueued"));
+    let (y, whole, x) = (y.to_host().expect("y"), whole.to_host().expect("y"), x.to_host().expect("x"));
+    let own = x[rank * len..(rank + 1) * len].to_vec();
+    [y, whole, own].concat().into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn symmetric_buffers_are_reduced_where_they_are() {
+    // Blocks at multiples of 16 bytes, and not; the last more than a half of a segment.
+    for (world, len) in [(2, 4000), (3, 3001), (2, 80_000)] {
+        let by_host = on_ranks(world, &timeout(60_000), |mut ranks| symmetric_parts(&mut ranks, len));
+        let by_peer = on_ranks(world, &peer(), |mut ranks| symmetric_parts(&mut ranks, len));
+        assert!(by_peer == by_host, "{world} ranks, {len} elements");
+    }
+}
+
+/// A graph whose operations feed each other, launched many times.
+pub fn replays(mut ranks: Communicator, launches: u32) {
+    const LEN: usize = 5000;
+    let (rank, world, stream) = (ranks.rank(), ranks.world_size(), ranks.stream().clone());
+    // Odd, so that no power of it is zero: each launch has other values.
+    let factor = |rank: usize| 2 * rank as u32 + if rank == 0 && world.is_multiple_of(2) { 2 } else { 1 };
+    let value = |rank: usize, i: usize| (rank * world * LEN + i) as u32;
+    let values: Vec<u32> = (0..world * LEN).map(|i| value(rank, i)).collect();
+    let mut x = DeviceBuffer::from_host(&stream, &values).expect("x");
+    let mut crossed = DeviceBuffer::<u32>::zeros(&stream, world * LEN).expect("y");
+    let mut root = DeviceBuffer::<u32>::zeros(&stream, world * LEN).expect("y");
+    let capture = Capture::begin(&stream, CaptureMode::ThreadLocal).expect("a capture");
+    let op = ReduceOp::PreMulSum(factor(rank));
+    drop(ranks.reduce_scatter_in_place(&mut x, op).expect("captured"));
+    drop(ranks.all_gather_in_place(&mut x).expect("captured"));
+    drop(ranks.all_to_all(&x, &mut crossed).expect("captured"));
+    drop(ranks.reduce(&x, Some(root.as_mut_slice()), ReduceOp::Max, world - 1).expect("captured"));
+    drop(ranks.broadcast(&mut root, world - 1).expect("captured"));
+    let graph = capture.end().expect("a graph").instantiate().expect("an executable");
+    let mut expected: Vec<u32> = (0..world * LEN)
+        .map(|i| {
+            (0..world).fold(0u32, |sum, rank| sum.wrapping_add(factor(rank).wrapping_mul(value(rank, i))))
+        })
+        .collect();
+    let factors: u32 = (0..world).map(factor).sum();
+    for launch in 0..launches {
+        if launch > 0 {
+            expected.iter_mut().for_each(|value| *value = value.wrapping_mul(factors));
+        }
+        graph.launch(&stream).expect("launched");
+        if launch % 16 == 7 {
+            // Ranks are not in step, and calls between launches take their place.
+            std::thread::sleep(Duration::from_micros(300 * rank as u64));
+            drop(ranks.barrier().expect("enqueued"));
+        }
+        if launch % 64 == 63 {
+            stream.synchronize().expect("done");
+        }
+    }
+    assert!(x.to_host().expect("x") == expected, "sums");
+    assert!(root.to_host().expect("y") == expected, "the root's");
+    let own = &expected[rank * LEN..(rank + 1) * LEN];
+    assert!(crossed.to_host().expect("y").chunks(LEN).all(|block| block == own), "crossed");
+    ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+    drop(graph);
+    ranks.finish().expect("the end in common");
+}
+
+#[test]
+fn captured_operations_run_at_each_launch() {
+    for world in [2, 3] {
+        on_ranks(world, &peer(), |ranks| replays(ranks, 60));
+    }
+}
+
+/// Calls of two ranks that do not fit, and what the error of both names.
+fn mismatched<R>(named: [&str; 2], call: impl Fn(&mut Communicator) -> warpsmith_collective::Result<R> + Sync)
+where
+    R: Into<Option<warpsmith_collective::Work>>,
+{
+    let begun = Instant::now();
+    for text in on_ranks(2, &peer(), |mut ranks| {
+        let called = call(&mut ranks).and_then(|work| work.into().map_or(Ok(()), |work| work.wait(LONG)));
+        failure(called).to_string()
+    }) {
+        assert!(named.iter().all(|named| text.contains(named)), "{text}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn different_roots_are_named() {
+    mismatched(
+        ["broadcast #0 (f32, 100 elements, root 0)", "broadcast #0 (f32, 100 elements, root 1)"],
+        |ranks| {
+            let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+            let root = ranks.rank();
+            ranks.broadcast(&mut x, root)
+        },
+    );
+    mismatched(["reduce #0 (sum, f32, 100 elements, root 0)", "(sum, f32, 100 elements, root 1)"], |ranks| {
+        let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+        let mut y = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+        let root = ranks.rank();
+        ranks.reduce(&x, Some(y.as_mut_slice()), ReduceOp::Sum, root)
+    });
+}
+
+#[test]
+fn different_lengths_and_types_are_named() {
+    mismatched(["all_gather #0 (u16, 100 elements)", "all_gather #0 (u16, 101 elements)"], |ranks| {
+        let len = 100 + ranks.rank();
+        let mut y = DeviceBuffer::<u16>::zeros(ranks.stream(), 2 * len)?;
+        ranks.all_gather_in_place(&mut y)
+    });
+    mismatched(["all_to_all #0 (u32, 100 elements)", "all_to_all #0 (f32, 100 elements)"], |ranks| {
+        if ranks.rank() == 0 {
+            let x = DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?;
+            return ranks.all_to_all(&x, &mut DeviceBuffer::<u32>::zeros(ranks.stream(), 200)?);
+        }
+        let x = DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?;
+        ranks.all_to_all(&x, &mut DeviceBuffer::<f32>::zeros(ranks.stream(), 200)?)
+    });
+}
+
+#[test]
+fn different_operations_are_named() {
+    mismatched(["all_gather #0 (f32, 50 elements)", "reduce_scatter #0 (sum, f32, 50 elements)"], |ranks| {
+        let mut x = DeviceBuffer::<f32>::zeros(ranks.stream(), 100)?;
+        match ranks.rank() {
+            0 => ranks.all_gather_in_place(&mut x),
+            _ => ranks.reduce_scatter_in_place(&mut x, ReduceOp::Sum),
+        }
+    });
+}
+
+#[test]
+fn a_root_that_is_missing_is_named() {
+    let time = Duration::from_millis(400);
+    on_ranks(3, &peer().timeout(time), |mut ranks| {
+        let stream = ranks.stream().clone();
+        let mut x = DeviceBuffer::<u8>::zeros(&stream, 1000).expect("x");
+        ranks.barrier().expect("enqueued").wait(LONG).expect("done");
+        let begun = Instant::now();
+        if ranks.rank() == 1 {
+            while ranks.dump().failure.is_none() {
+                assert!(begun.elapsed() < LONG, "the others do not fail");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            return;
+        }
+        let failure = failure(ranks.broadcast(&mut x, 1).expect("enqueued").wait(LONG));
+        assert!(begun.elapsed() < time + Duration::from_secs(4), "{:?}", begun.elapsed());
+        let text = failure.to_string();
+        assert!(matches!(failure, Failure::Timeout { .. }), "{text}");
+        assert!(text.contains("rank 1 (") && text.contains("has not called"), "{text}");
+        stream.synchronize().expect("no fault");
+    });
+}

@@ -1,0 +1,66 @@
+//! Ranks for tests, also for the unit tests of the Nccl backend.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpsmith_collective::{Communicator, CommunicatorOptions, Error, Failure};
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::emulated::EmulatedDriver;
+use warpsmith_runtime::{Device, Stream};
+
+/// Longer than anything that is done takes.
+pub const LONG: Duration = Duration::from_secs(120);
+
+/// Options whose operations time out after this.
+pub fn timeout(milliseconds: u64) -> CommunicatorOptions {
+    CommunicatorOptions::new().timeout(Duration::from_millis(milliseconds))
+}
+
+/// Streams of as many emulated devices of one driver.
+pub fn streams(world: usize) -> Vec<Stream> {
+    streams_of(&EmulatedDriver::builder().devices(world as u32).build(), world)
+}
+
+/// Streams of the first devices of a driver.
+pub fn streams_of(driver: &Arc<EmulatedDriver>, world: usize) -> Vec<Stream> {
+    let device = |ordinal| Device::with_driver(driver.clone(), ordinal).expect("a device");
+    (0..world as u32).map(|ordinal| Stream::new(&device(ordinal)).expect("a stream")).collect()
+}
+
+/// A kernel's fault.
+pub fn fault() -> Fault {
+    let (kind, message) = (FaultKind::Panic, "planted".to_owned());
+    Fault { kind, message, location: None, kernel: None, block: None, thread: None }
+}
+
+/// Calls a function for each rank, on a thread of its own. The results are in the order of ranks.
+pub fn on_ranks<R: Send>(
+    world: usize,
+    options: &CommunicatorOptions,
+    work: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    on_streams(&streams(world), options, work)
+}
+
+/// As [`on_ranks`], on these streams.
+pub fn on_streams<R: Send>(
+    streams: &[Stream],
+    options: &CommunicatorOptions,
+    work: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let ranks = Communicator::init_all(streams, options).expect("ranks meet");
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(|| work(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+/// The failure that an error reports.
+#[track_caller]
+pub fn failure<T>(result: Result<T, Error>) -> Failure {
+    match result {
+        Err(Error::Communicator(error)) => error.failure,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("no error"),
+    }
+}

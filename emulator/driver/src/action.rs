@@ -1,0 +1,132 @@
+//! The operation of a task or a node of a graph: a copy, a memset, a launch, a call of the host.
+//!
+//! An action owns its arguments, so it can run later and more than once. It stops its context when its kernel fails.
+
+use std::sync::{Arc, Weak};
+
+use warpsmith_emulator::check;
+
+use super::context::EmulatedContext;
+use super::kernel::KernelCall;
+use super::rows::Rows;
+use warpsmith_driver::activity::ActivityTransfer;
+use warpsmith_driver::host_function::HostCall;
+use warpsmith_driver::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) enum Action {
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: usize,
+        kind: ActivityTransfer,
+    },
+    Set {
+        dst: u64,
+        value: u8,
+        bytes: usize,
+    },
+    Rows(Rows),
+    Launch(KernelCall),
+    /// A function that the code which captured or added it keeps alive, as the driver's contract requires.
+    Host(Weak<GraphFunction>),
+    /// The work of a library on a GPU.
+    HostWork(Arc<HostWork>),
+}
+
+impl Action {
+    pub(super) fn host(function: &Arc<GraphFunction>) -> Self {
+        Self::Host(Arc::downgrade(function))
+    }
+
+    /// Does it, for a context that has not been stopped.
+    ///
+    /// # Safety
+    /// The memory that it names is valid, and the two sides of a copy do not overlap.
+    pub(super) unsafe fn run(&self, context: &EmulatedContext) {
+        match self {
+            // SAFETY: passed on from the caller.
+            Self::Copy { dst, src, bytes, .. } => unsafe {
+                let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
+                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
+                dst.copy_from_nonoverlapping(src, *bytes);
+                check::copied(dst.addr(), src.addr(), *bytes);
+            },
+            // SAFETY: as above.
+            Self::Set { dst, value, bytes } => unsafe {
+                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
+                dst.write_bytes(*value, *bytes);
+                check::written(dst.addr(), *bytes);
+            },
+            // SAFETY: as above, for each row.
+            Self::Rows(rows) => unsafe { rows.copy() },
+            Self::Launch(call) => {
+                // SAFETY: as above, for what the arguments point to.
+                let result = unsafe { call.run(context.stack_limit()) };
+                context.kernel_ran(call.symbol());
+                if let Err(fault) = result {
+                    context.poison(fault);
+                }
+            }
+            Self::Host(function) => match function.upgrade() {
+                Some(function) => {
+                    HostCall::new(Box::new(move || function.call())).call();
+                    check::all_written();
+                }
+                None => context.poison(fault(
+                    FaultKind::Other,
+                    "a graph was to call a function that is no longer there; keep it until no executable can run",
+                )),
+            },
+            Self::HostWork(work) => {
+                let result = work.run();
+                check::all_written();
+                if let Err(text) = result {
+                    let text = format!("work on the host in place of a library panicked: {text}");
+                    context.poison(fault(FaultKind::Panic, text));
+                }
+            }
+        }
+        freeze();
+    }
+
+    /// The kind and the bytes of a copy or memset.
+    pub(super) fn transfer(&self) -> Option<(ActivityTransfer, u64)> {
+        match self {
+            Self::Copy { kind, bytes, .. } => Some((*kind, *bytes as u64)),
+            Self::Rows(rows) => Some((rows.kind(), rows.bytes() as u64)),
+            Self::Set { bytes, .. } => Some((ActivityTransfer::Memset, *bytes as u64)),
+            Self::Launch(_) | Self::Host(_) | Self::HostWork(_) => None,
+        }
+    }
+
+    /// The operation of a node with this action.
+    pub(super) fn info(&self) -> NodeInfo {
+        match self {
+            Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },
+            Self::Rows(rows) => NodeInfo::Copy { bytes: rows.bytes() },
+            Self::Set { bytes, .. } => NodeInfo::Set { bytes: *bytes },
+            Self::Launch(call) => NodeInfo::Kernel { function: call.function(), config: call.config() },
+            Self::Host(_) | Self::HostWork(_) => NodeInfo::Host,
+        }
+    }
+}
+
+/// Gives every byte that an action has written a value.
+///
+/// Values with padding are stored by kernels and copied from the host, and padding may be uninitialised for Rust. The block
+/// of memory may become a buffer of bytes later, which safe code reads. A bound on element types that forbids padding
+/// (`NoUninit`) would refuse structs that GPUs take as they are, on each of the ways into device memory. Assembly that may
+/// write all memory whose address was exposed, as that of device memory is, costs nothing instead: for the compiler it has
+/// written to each of these bytes whatever value is there.
+fn freeze() {
+    // SAFETY: it does nothing. By its operands it may only write memory of the action that has just run, whose caller
+    // promises that nothing else uses it.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
+}
+
+/// A fault that is of no kernel.
+pub(super) fn fault(kind: FaultKind, message: impl Into<String>) -> Fault {
+    Fault { kind, message: message.into(), location: None, kernel: None, block: None, thread: None }
+}

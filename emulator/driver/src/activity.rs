@@ -1,0 +1,163 @@
+//! What emulated devices did and when.
+//!
+//! Calls are recorded on the thread that makes them, work when it has run, on the thread of its stream.
+//!
+//! With simulated time the records have that time. Host calls take none of it, so equal programs make equal records.
+
+use std::sync::Arc;
+
+use super::EmulatedDriver;
+use super::control::Call;
+use super::graph::{Plan, PlanStep};
+use super::recorder::{Ran, Trail, pop_part, push_part};
+use super::simulated::record;
+use warpsmith_driver::activity::{
+    ActivityDriver, ActivityLoss, ActivityOptions, ActivityResult, ActivitySink, ActivityStarted,
+    ActivityWait, now,
+};
+use warpsmith_driver::{FunctionHandle, LaunchConfig, StreamHandle};
+
+/// A call that is recorded. It ends when this is dropped.
+#[must_use]
+pub(super) struct Begun<'a> {
+    driver: &'a EmulatedDriver,
+    trail: Trail,
+    call: Call,
+    start: u64,
+    /// The correlation of the call around it; 0 for none.
+    around: u64,
+}
+
+impl Drop for Begun<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        let times = (self.start, self.driver.activity_clock());
+        self.trail.end_call(self.around, times, self.call.name());
+    }
+}
+
+impl Begun<'_> {
+    /// Work of the call on a stream.
+    fn ran(&self, stream: StreamHandle) -> Ran<'_> {
+        Ran::new(Some(&self.trail), stream.0 as u32)
+    }
+}
+
+impl EmulatedDriver {
+    /// Nanoseconds on the clock of the records.
+    fn activity_clock(&self) -> u64 {
+        self.time.as_ref().map_or_else(now, |time| time.host_now_ns())
+    }
+
+    /// A call that enqueues work or waits: recorded, if anything records, when the result is dropped.
+    #[inline]
+    pub(super) fn called(&self, call: Call) -> Option<Begun<'_>> {
+        if self.recorder.is_on() { self.called_recorded(call) } else { None }
+    }
+
+    /// As [`Self::called`], of a call that neither enqueues work nor waits.
+    #[inline]
+    pub(super) fn called_aside(&self, call: Call) -> Option<Begun<'_>> {
+        if self.recorder.is_on() && self.recorder.has_all_calls() { self.called_recorded(call) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn called_recorded(&self, call: Call) -> Option<Begun<'_>> {
+        let (trail, around) = self.recorder.begin_call()?;
+        Some(Begun { driver: self, trail, call, start: self.activity_clock(), around })
+    }
+
+    /// The host has waited for what was done at this simulated time.
+    pub(super) fn waited_until(&self, us: f64) {
+        if let Some(time) = &self.time {
+            time.host_waited_until(us);
+        }
+    }
+
+    /// Records that the host waits while `wait` runs.
+    pub(super) fn host_waits<R>(
+        &self,
+        kind: ActivityWait,
+        (device, stream): (u32, u32),
+        wait: impl FnOnce() -> R,
+    ) -> R {
+        if !self.recorder.is_on() {
+            return wait();
+        }
+        let start = self.activity_clock();
+        let result = wait();
+        if let Some(trail) = self.recorder.trail() {
+            Ran::new(Some(&trail), stream).host_waited(device, kind, (start, self.activity_clock()));
+        }
+        result
+    }
+
+    /// Records a launch that a driver without time accepts and does not run.
+    pub(super) fn launched_idly(
+        &self,
+        called: &Begun<'_>,
+        place: (u32, StreamHandle),
+        function: FunctionHandle,
+        config: &LaunchConfig,
+    ) {
+        let Ok((kernel, _)) = self.code.kernel_of(Call::Launch, function) else { return };
+        let kernel = (kernel.symbol, kernel.static_shared);
+        called.ran(place.1).kernel(place.0, kernel, config, (called.start, called.start));
+    }
+
+    /// As [`Self::launched_idly`], of a graph.
+    pub(super) fn graph_launched_idly(
+        &self,
+        called: &Begun<'_>,
+        (device, stream): (u32, StreamHandle),
+        graph: u32,
+        plan: &Plan,
+    ) {
+        nodes(plan, called.ran(stream).in_graph(graph), device, called.start);
+    }
+}
+
+/// Records nodes of a graph that take no time, but for those of conditional nodes.
+fn nodes(plan: &Plan, ran: Ran<'_>, device: u32, now: u64) {
+    for node in &plan.nodes {
+        match &node.step {
+            PlanStep::Work(piece) => record(ran.at_node(node.handle), device, &piece.action, (now, now)),
+            PlanStep::Child(child) => nodes(child, ran, device, now),
+            PlanStep::Empty | PlanStep::Conditional { .. } => {}
+        }
+    }
+}
+
+impl ActivityDriver for EmulatedDriver {
+    fn activity_start(
+        &self,
+        options: &ActivityOptions,
+        sink: Arc<dyn ActivitySink>,
+    ) -> ActivityResult<ActivityStarted> {
+        self.recorder.start(sink, options.all_calls)?;
+        let time = if self.time.is_some() { "simulated" } else { "real" };
+        Ok(ActivityStarted { source: format!("the emulated device, {time} time") })
+    }
+
+    fn activity_stop(&self) -> ActivityResult<ActivityLoss> {
+        self.recorder.stop();
+        Ok(ActivityLoss::default())
+    }
+
+    fn activity_now(&self) -> u64 {
+        self.activity_clock()
+    }
+
+    fn activity_is_simulated(&self) -> bool {
+        self.time.is_some()
+    }
+
+    fn activity_push(&self, id: u64) {
+        push_part(id);
+    }
+
+    fn activity_pop(&self) {
+        pop_part();
+    }
+}

@@ -1,0 +1,345 @@
+//! Reserved addresses of an emulated device and the memory mapped into them, as strict as a GPU and stricter.
+//!
+//! Memory counts against the heap's capacity from its creation until its handle is released and it is unmapped,
+//! in either order; imported memory counts where it was created. Mapped memory starts filled with `0xFF`, and addresses
+//! without memory fault when touched.
+//! A refused call changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::control::Call;
+use super::control::driver_error;
+use super::heap::Heap;
+use super::pages::{Backing, GRANULARITY, Reserved};
+use super::shared_pages::SharedPages;
+use warpsmith_driver::error::{DriverError, Result, code};
+use warpsmith_driver::{DevicePtr, ExportedMemory, PhysicalHandle};
+
+/// The reserved addresses of one context.
+#[derive(Debug)]
+pub(super) struct AddressSpace {
+    backing: Backing,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By first address, as are the mappings.
+    reservations: BTreeMap<u64, Reserved>,
+    mappings: BTreeMap<u64, Mapping>,
+    physical: HashMap<u64, Physical>,
+}
+
+/// Memory at addresses.
+#[derive(Debug)]
+struct Mapping {
+    bytes: usize,
+    handle: u64,
+    /// The devices that may use it.
+    ordinals: BTreeSet<u32>,
+}
+
+/// Memory with or without an address.
+#[derive(Debug)]
+struct Physical {
+    bytes: usize,
+    /// Whether it counts against the heap's capacity: not that of other processes and drivers.
+    counts: bool,
+    /// Where it lies, if it can be exported or was imported.
+    shared: Option<SharedPages>,
+    /// Whether its handle was not released yet.
+    held: bool,
+    mapped: bool,
+}
+
+fn invalid(call: Call, text: String) -> DriverError {
+    driver_error(call.name(), code::INVALID_VALUE, text)
+}
+
+/// Checks that a size is one of whole units.
+fn whole_units(call: Call, bytes: usize) -> Result<()> {
+    if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
+        let text = format!("{bytes} bytes are not a multiple of the granularity of {GRANULARITY}, or zero");
+        return Err(invalid(call, text));
+    }
+    Ok(())
+}
+
+impl State {
+    /// The reservation that a range lies in.
+    fn reservation(&self, ptr: DevicePtr, bytes: usize) -> Option<&Reserved> {
+        let (_, reserved) = self.reservations.range(..=ptr.0).next_back()?;
+        reserved.contains(ptr.0, bytes).then_some(reserved)
+    }
+
+    /// The mapping that an address lies in, with its first address.
+    fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
+        let (&start, mapping) = self.mappings.range(..=address).next_back()?;
+        (address < start + mapping.bytes as u64).then_some((start, mapping))
+    }
+
+    /// Checks that a range is in one reservation and consists of whole mappings, and returns their addresses.
+    fn whole_mappings(&self, call: Call, ptr: DevicePtr, bytes: usize) -> Result<Vec<u64>> {
+        whole_units(call, bytes)?;
+        let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));
+        self.reservation(ptr, bytes).ok_or_else(|| refused("are not within a reservation"))?;
+        let end = ptr.0 + bytes as u64;
+        let mut starts = Vec::new();
+        let mut at = ptr.0;
+        while at < end {
+            match self.mapping(at) {
+                Some((start, mapping)) if start == at => {
+                    starts.push(start);
+                    at += mapping.bytes as u64;
+                }
+                _ => return Err(refused("are not whole mappings")),
+            }
+        }
+        if at == end { Ok(starts) } else { Err(refused("are not whole mappings")) }
+    }
+
+    /// Frees memory that is neither held nor mapped.
+    fn settle(&mut self, handle: u64, heap: &Heap) {
+        if let Some(physical) = self.physical.get(&handle)
+            && !physical.held
+            && !physical.mapped
+        {
+            if physical.counts {
+                heap.give(physical.bytes);
+            }
+            self.physical.remove(&handle);
+        }
+    }
+}
+
+impl AddressSpace {
+    pub(super) fn new(backing: Backing) -> Self {
+        Self { backing, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The unit of mapped memory, where addresses can be reserved.
+    pub(super) fn granularity(&self) -> Option<usize> {
+        self.backing.can_reserve().then_some(GRANULARITY)
+    }
+
+    /// Number of reservations.
+    pub(super) fn reservations(&self) -> usize {
+        self.state().reservations.len()
+    }
+
+    /// Number of pieces of memory that still count.
+    pub(super) fn live(&self) -> usize {
+        self.state().physical.len()
+    }
+
+    pub(super) fn reserve(&self, bytes: usize) -> Result<DevicePtr> {
+        let call = Call::VirtualReserve;
+        if !self.backing.can_reserve() {
+            let text = "this system cannot reserve addresses";
+            return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
+        }
+        whole_units(call, bytes)?;
+        let reserved = self.backing.reserve(bytes).ok_or_else(|| {
+            driver_error(call.name(), code::OUT_OF_MEMORY, format!("no {bytes} bytes of addresses are free"))
+        })?;
+        let address = reserved.address();
+        self.state().reservations.insert(address, reserved);
+        Ok(DevicePtr(address))
+    }
+
+    pub(super) fn release(&self, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        let call = Call::VirtualRelease;
+        let mut state = self.state();
+        if state.reservations.get(&ptr.0).is_none_or(|reserved| reserved.bytes() != bytes) {
+            return Err(invalid(call, format!("{bytes} bytes at {:#x} are not a reservation", ptr.0)));
+        }
+        if state.mappings.range(ptr.0..ptr.0 + bytes as u64).next().is_some() {
+            return Err(invalid(call, format!("memory is mapped in the reservation at {:#x}", ptr.0)));
+        }
+        state.reservations.remove(&ptr.0);
+        Ok(())
+    }
+
+    pub(super) fn create(&self, bytes: usize, heap: &Heap) -> Result<PhysicalHandle> {
+        whole_units(Call::PhysicalCreate, bytes)?;
+        heap.take(Call::PhysicalCreate, bytes)?;
+        Ok(self.add(bytes, true, None))
+    }
+
+    pub(super) fn create_shareable(&self, bytes: usize, heap: &Heap) -> Result<PhysicalHandle> {
+        let call = Call::PhysicalCreateShareable;
+        whole_units(call, bytes)?;
+        if matches!(self.backing, Backing::Numbers(_)) {
+            let text = "this driver was built without memory behind its addresses (`unbacked`)";
+            return Err(driver_error(call.name(), code::NOT_SUPPORTED, text));
+        }
+        heap.take(call, bytes)?;
+        match SharedPages::create(bytes) {
+            Ok(shared) => Ok(self.add(bytes, true, Some(shared))),
+            Err(error) => {
+                heap.give(bytes);
+                let is_missing = error.kind() == std::io::ErrorKind::Unsupported;
+                let code = if is_missing { code::NOT_SUPPORTED } else { code::OUT_OF_MEMORY };
+                Err(driver_error(call.name(), code, error.to_string()))
+            }
+        }
+    }
+
+    pub(super) fn export(&self, handle: PhysicalHandle) -> Result<ExportedMemory> {
+        let call = Call::PhysicalExport;
+        let state = self.state();
+        let physical = state.physical.get(&handle.0).filter(|physical| physical.held);
+        let physical = physical.ok_or_else(|| unknown(call, handle))?;
+        let Some(shared) = &physical.shared else {
+            return Err(invalid(call, format!("handle {} was not created as shareable", handle.0)));
+        };
+        shared.export().map_err(|error| driver_error(call.name(), code::UNKNOWN, error.to_string()))
+    }
+
+    pub(super) fn import(&self, memory: &ExportedMemory, bytes: usize) -> Result<PhysicalHandle> {
+        let call = Call::PhysicalImport;
+        whole_units(call, bytes)?;
+        let shared = SharedPages::import(memory, bytes).map_err(|error| invalid(call, error.to_string()))?;
+        Ok(self.add(bytes, false, Some(shared)))
+    }
+
+    fn add(&self, bytes: usize, counts: bool, shared: Option<SharedPages>) -> PhysicalHandle {
+        /// Handles are unique across contexts and drivers.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let handle = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.state().physical.insert(handle, Physical { bytes, counts, shared, held: true, mapped: false });
+        PhysicalHandle(handle)
+    }
+
+    pub(super) fn release_handle(&self, handle: PhysicalHandle, heap: &Heap) -> Result<()> {
+        let mut state = self.state();
+        let physical = state.physical.get_mut(&handle.0).filter(|physical| physical.held);
+        let physical = physical.ok_or_else(|| unknown(Call::PhysicalRelease, handle))?;
+        physical.held = false;
+        state.settle(handle.0, heap);
+        Ok(())
+    }
+
+    /// # Safety
+    /// Nothing uses the range.
+    pub(super) unsafe fn map(&self, ptr: DevicePtr, bytes: usize, handle: PhysicalHandle) -> Result<()> {
+        let call = Call::VirtualMap;
+        whole_units(call, bytes)?;
+        let mut state = self.state();
+        let physical = state.physical.get(&handle.0).filter(|physical| physical.held);
+        let physical = physical.ok_or_else(|| unknown(call, handle))?;
+        if physical.mapped {
+            return Err(invalid(call, format!("the memory of handle {} is mapped already", handle.0)));
+        }
+        if physical.bytes != bytes {
+            let text = format!("handle {} has {} bytes, not {bytes}", handle.0, physical.bytes);
+            return Err(invalid(call, text));
+        }
+        let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));
+        let reserved =
+            state.reservation(ptr, bytes).ok_or_else(|| refused("are not within a reservation"))?;
+        if !ptr.0.is_multiple_of(GRANULARITY as u64) {
+            return Err(refused("do not start at a multiple of the granularity"));
+        }
+        let end = ptr.0 + bytes as u64;
+        if state.mapping(ptr.0).is_some() || state.mappings.range(ptr.0..end).next().is_some() {
+            return Err(refused("have memory mapped already"));
+        }
+        // SAFETY: nothing is mapped in the range, and the caller vouches that nothing uses it.
+        let is_there = unsafe {
+            match &physical.shared {
+                Some(shared) => reserved.map(ptr.0, bytes, shared),
+                None => reserved.commit(ptr.0, bytes),
+            }
+        };
+        if !is_there {
+            return Err(driver_error(call.name(), code::OUT_OF_MEMORY, "the system gives no more memory"));
+        }
+        state.mappings.insert(ptr.0, Mapping { bytes, handle: handle.0, ordinals: BTreeSet::new() });
+        if let Some(physical) = state.physical.get_mut(&handle.0) {
+            physical.mapped = true;
+        }
+        Ok(())
+    }
+
+    /// Unmaps whole mappings; `busy` says whether work that uses a range of addresses has not run yet.
+    ///
+    /// # Safety
+    /// Nothing uses the range.
+    pub(super) unsafe fn unmap(
+        &self,
+        ptr: DevicePtr,
+        bytes: usize,
+        heap: &Heap,
+        busy: impl FnOnce(u64, u64) -> bool,
+    ) -> Result<()> {
+        let call = Call::VirtualUnmap;
+        let mut state = self.state();
+        let starts = state.whole_mappings(call, ptr, bytes)?;
+        if busy(ptr.0, ptr.0 + bytes as u64) {
+            let text = format!("{bytes} bytes at {:#x} are still used by enqueued work", ptr.0);
+            return Err(invalid(call, text));
+        }
+        // SAFETY: the caller vouches that nothing uses the range.
+        let gone = state.reservation(ptr, bytes).is_some_and(|r| unsafe { r.decommit(ptr.0, bytes) });
+        if !gone {
+            return Err(driver_error(call.name(), code::UNKNOWN, "the system does not take the memory back"));
+        }
+        for start in starts {
+            if let Some(mapping) = state.mappings.remove(&start) {
+                if let Some(physical) = state.physical.get_mut(&mapping.handle) {
+                    physical.mapped = false;
+                }
+                state.settle(mapping.handle, heap);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_access(&self, ptr: DevicePtr, bytes: usize, ordinals: &[u32]) -> Result<()> {
+        let mut state = self.state();
+        for start in state.whole_mappings(Call::VirtualSetAccess, ptr, bytes)? {
+            if let Some(mapping) = state.mappings.get_mut(&start) {
+                mapping.ordinals.extend(ordinals);
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices that may use an address; `None` if nothing is mapped there.
+    pub(super) fn accessible_from(&self, ptr: DevicePtr) -> Option<Vec<u32>> {
+        self.state().mapping(ptr.0).map(|(_, mapping)| mapping.ordinals.iter().copied().collect())
+    }
+
+    /// Checks that device `ordinal` may use a range. `None` if the range does not start at reserved addresses.
+    pub(super) fn check(&self, call: Call, ordinal: u32, ptr: DevicePtr, bytes: usize) -> Option<Result<()>> {
+        let state = self.state();
+        state.reservation(ptr, 1)?;
+        let refused = |why| Err(invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0)));
+        if state.reservation(ptr, bytes).is_none() {
+            return Some(refused("reach beyond their reservation".to_owned()));
+        }
+        let end = ptr.0 + bytes as u64;
+        let mut at = ptr.0;
+        while at < end {
+            match state.mapping(at) {
+                None => return Some(refused("are reserved, but no memory is mapped there".to_owned())),
+                Some((_, mapping)) if !mapping.ordinals.contains(&ordinal) => {
+                    return Some(refused(format!("were not made accessible to device {ordinal}")));
+                }
+                Some((start, mapping)) => at = start + mapping.bytes as u64,
+            }
+        }
+        Some(Ok(()))
+    }
+}
+
+fn unknown(call: Call, handle: PhysicalHandle) -> DriverError {
+    invalid(call, format!("handle {} is unknown or was released", handle.0))
+}

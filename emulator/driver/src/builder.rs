@@ -1,0 +1,252 @@
+//! [`EmulatedDriverBuilder`]: the options of an emulated driver.
+
+use std::sync::{Arc, Mutex};
+
+use gpu_spec::KernelSpec;
+use warpsmith_emulator::Order;
+
+use super::capture::Captures;
+use super::control::Control;
+use super::heap::Heap;
+use super::loaded::LoadedCode;
+use super::pages::{Backing, Numbers};
+use super::race::{Races, Way};
+use super::registered::Registered;
+use super::schedule::{Schedule, Stepping};
+#[cfg(feature = "testing")]
+use super::simulated::SimulatedWork;
+use super::simulated::TimeModel;
+#[cfg(feature = "testing")]
+use super::telemetry::Sensors;
+use super::testing::Testing;
+use super::{EmulatedDriver, Table};
+use warpsmith_driver::error::code;
+
+const DEFAULT_MEMORY: u64 = 8 << 30;
+
+/// The options of an [`EmulatedDriver`].
+#[derive(Debug, Clone)]
+pub struct EmulatedDriverBuilder {
+    devices: u32,
+    memory: u64,
+    order: Order,
+    unbacked: bool,
+    maps: bool,
+    peers: bool,
+    idle: bool,
+    schedule: Option<(Schedule, Testing)>,
+    races: bool,
+    time: Option<TimeModel>,
+    code: Vec<&'static KernelSpec>,
+}
+
+impl EmulatedDriverBuilder {
+    /// The number of devices; 1 by default.
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.devices = devices;
+        self
+    }
+
+    /// Memory of each device in bytes; 8 GiB by default. An allocation beyond it fails.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// Runs GPU threads in an order drawn from `seed`, instead of one after the other.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.order = Order::Seeded(seed);
+        self
+    }
+
+    pub(super) fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Allocates addresses of device memory with nothing behind them, so that more can be allocated than the
+    /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
+    /// are accepted, and write nothing.
+    pub fn unbacked(mut self) -> Self {
+        self.unbacked = true;
+        self
+    }
+
+    /// Has devices that cannot map memory behind reserved addresses.
+    pub fn without_mapping(mut self) -> Self {
+        self.maps = false;
+        self
+    }
+
+    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host. With
+    /// [`Self::simulated_time`] they still take their time; bodies of `while` nodes run once then.
+    pub fn idle(mut self) -> Self {
+        self.idle = true;
+        self
+    }
+
+    /// Has devices that cannot reach each other's memory. Copies between them work all the same.
+    pub fn without_peer_access(mut self) -> Self {
+        self.peers = false;
+        self
+    }
+
+    /// Takes any PTX, cubin or fatbin for a module of these kernels, which are found by their symbols. Otherwise there are
+    /// none on the emulated device. Every module has one global, `module_memory` of 256 bytes. Unloading a module that work still
+    /// uses stops the context.
+    pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
+        self.code.extend(kernels);
+        self
+    }
+
+    /// Starts no worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
+    /// destroys a stream: one task at a time, in the order that the schedule decides among all streams of all devices,
+    /// until the wait is over. Of several threads that wait, one runs tasks at a time.
+    ///
+    /// Nothing runs otherwise: [`Driver::stream_query`](warpsmith_driver::StreamDriver::stream_query) and
+    /// [`Driver::event_query`](warpsmith_driver::StreamDriver::event_query) only look, so a loop around them never ends. Holds and
+    /// delays have no effect, because a waiting thread would hang.
+    ///
+    /// ```
+    /// use warpsmith_emulated::{EmulatedDriver, Schedule};
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
+    /// let device = Device::with_driver(driver.clone(), 0)?;
+    /// let [first, second] = [Stream::new(&device)?, Stream::new(&device)?];
+    /// let x = DeviceBuffer::from_host(&first, &[1u32, 2, 3])?;
+    /// let mut y = DeviceBuffer::zeros(&second, 3)?;
+    /// y.copy_from(&x)?;
+    /// assert!(!second.query()?);
+    /// assert_eq!(y.to_host()?, [1, 2, 3]);
+    /// assert!(driver.take_races().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "testing")]
+    pub fn stepped(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some((schedule, ()));
+        self
+    }
+
+    /// Looks for races: two tasks of different streams, or two nodes of a graph, that touch a common byte, of which
+    /// one or the other writes, and that no event, no stream, no edge and no wait of the host orders.
+    /// [`EmulatedDriver::take_races`] has them; those within a graph come with its first launch, which is one task.
+    ///
+    /// A copy reads its source and writes its target, on the host too; a kernel reads its slices and writes its
+    /// views and slices of atomics, while what its raw pointers reach is not known. An allocation and a free in
+    /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
+    /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
+    /// or a context.
+    ///
+    /// Under `warpsmith check` every driver that was not built with this looks for races by what kernels were seen to touch, and
+    /// reports them as findings.
+    #[cfg(feature = "testing")]
+    pub fn check_races(mut self) -> Self {
+        self.races = true;
+        self
+    }
+
+    /// Takes time from a model instead of the machine: events measure simulated time, for tests of code that measures.
+    ///
+    /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
+    /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
+    /// after the other. The host has a clock too: its own work takes no time, and what it waits for moves the clock on to
+    /// the time at which that was done. Work begins no earlier than it was enqueued on that clock. Work still
+    /// runs, but with [`Self::idle`] kernels do not. The model is called when the work has run, on the thread that ran
+    /// it; it must not call the driver, and stops the context when it panics.
+    ///
+    /// ```
+    /// use warpsmith_emulated::{EmulatedDriver, SimulatedWork};
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let model = |work: &SimulatedWork<'_>| match work {
+    ///     SimulatedWork::Copy { bytes } => *bytes as f64 / 1e3, // 1 GB/s
+    ///     SimulatedWork::Set { .. } | SimulatedWork::Kernel { .. } => 5.0,
+    /// };
+    /// let device = Device::with_driver(EmulatedDriver::builder().simulated_time(model).build(), 0)?;
+    /// let stream = device.default_stream();
+    /// let x = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
+    /// let mut y = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
+    /// let start = stream.record_timed_event()?;
+    /// y.copy_from(&x)?;
+    /// let end = stream.record_timed_event()?;
+    /// end.synchronize()?;
+    /// assert_eq!(end.elapsed_us(&start)?, 4.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "testing")]
+    pub fn simulated_time(
+        mut self,
+        model: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static,
+    ) -> Self {
+        self.time = Some(TimeModel::new(model));
+        self
+    }
+
+    /// Makes the driver.
+    pub fn build(self) -> Arc<EmulatedDriver> {
+        let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
+        let time = self.time.map(|time| time.started(self.idle));
+        Arc::new(EmulatedDriver {
+            devices: (0..self.devices).map(|_| Mutex::default()).collect(),
+            memory: self.memory,
+            order: self.order,
+            backing,
+            maps: self.maps,
+            peers: self.peers,
+            idle: self.idle,
+            control: Arc::new(Control::new()),
+            time,
+            #[cfg(feature = "testing")]
+            sensors: Sensors::new(self.devices),
+            recorder: Arc::default(),
+            stepper: self.schedule.map(|(schedule, testing)| Stepping::new(schedule, testing)),
+            races: Arc::new(Races::new(match self.races {
+                true => Some(Way::Arguments),
+                false => warpsmith_emulator::check::is_on().then_some(Way::Accesses),
+            })),
+            contexts: Table::new("context", code::INVALID_VALUE),
+            streams: Table::new("stream", code::INVALID_HANDLE),
+            events: Table::new("event", code::INVALID_HANDLE),
+            executables: Table::new("executable", code::INVALID_VALUE),
+            graphs: Mutex::default(),
+            captures: Captures::default(),
+            large_clusters: Mutex::default(),
+            code: LoadedCode::new(self.code),
+            pinned: Heap::new("page-locked memory", u64::MAX, Backing::Host),
+            registered: Registered::default(),
+            processes: Mutex::default(),
+        })
+    }
+}
+
+impl EmulatedDriver {
+    /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
+    pub fn builder() -> EmulatedDriverBuilder {
+        let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
+        EmulatedDriverBuilder {
+            devices: 1,
+            memory,
+            order: Order::Sequential,
+            unbacked: false,
+            maps: true,
+            peers: true,
+            idle: false,
+            schedule: None,
+            races: false,
+            time: None,
+            code: Vec::new(),
+        }
+    }
+}
+
+/// The machine's memory in bytes, where the system reports it.
+fn machine_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}

@@ -1,0 +1,214 @@
+//! Graphs as nodes with operations and dependencies.
+//!
+//! Nodes are kept in the order in which they were added, and come only after earlier ones: that order is one in which
+//! they can run. A [`Plan`] owns all that it does, graphs within it too.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Weak};
+
+use super::super::action::Action;
+use super::super::context::EmulatedContext;
+use super::super::touched::{Access, Touched};
+use warpsmith_driver::{ConditionHandle, ConditionalKind};
+
+/// A number that kernels set and conditional nodes read. Its handle is its address.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Condition {
+    pub(super) value: Arc<AtomicU32>,
+    /// Its value at the start of each launch, if that does not depend on the last.
+    pub(super) initial: Option<u32>,
+}
+
+impl Condition {
+    pub(super) fn handle(&self) -> ConditionHandle {
+        ConditionHandle(Arc::as_ptr(&self.value).expose_provenance() as u64)
+    }
+}
+
+/// Where memory that a piece of work names was when the piece was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Home {
+    Device(u32),
+    PageLocked,
+    /// Memory of the program, or what this driver does not know.
+    Elsewhere,
+}
+
+impl Home {
+    pub(super) fn device(self) -> Option<u32> {
+        if let Self::Device(ordinal) = self { Some(ordinal) } else { None }
+    }
+}
+
+/// Work of one node.
+#[derive(Debug)]
+pub(in super::super) struct Piece {
+    pub(in super::super) context: Weak<EmulatedContext>,
+    /// The driver call or the kernel.
+    pub(in super::super) name: &'static str,
+    pub(in super::super) action: Action,
+    pub(in super::super) touched: Touched,
+    /// Of each range that is touched.
+    pub(in super::super) homes: Vec<Home>,
+}
+
+/// The operation of a node. Graphs within are named by their handles in graphs that can change, and owned in plans.
+#[derive(Debug, Clone)]
+pub(in super::super) enum Step<G> {
+    Empty,
+    Work(Arc<Piece>),
+    Child(G),
+    Conditional { condition: Condition, kind: ConditionalKind, bodies: Vec<G> },
+}
+
+impl<G> Step<G> {
+    pub(in super::super) fn is_kernel(&self) -> bool {
+        matches!(self, Self::Work(piece) if matches!(piece.action, Action::Launch(_)))
+    }
+
+    /// Whether it is a launch that may start before the one before it is done.
+    pub(in super::super) fn is_dependent(&self) -> bool {
+        matches!(self, Self::Work(piece) if matches!(&piece.action, Action::Launch(call) if call.config().dependent))
+    }
+
+    /// Its kind, in a word.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Empty => "an empty node",
+            Self::Child(_) => "a child graph",
+            Self::Conditional { .. } => "a conditional node",
+            Self::Work(piece) => match piece.action {
+                Action::Copy { .. } => "a copy",
+                Action::Rows(_) => "a copy of rows",
+                Action::Set { .. } => "a fill",
+                Action::Launch(_) => "a kernel",
+                Action::Host(_) => "a host function",
+                Action::HostWork(_) => "work of a library",
+            },
+        }
+    }
+}
+
+/// The operation of a node of a plan.
+pub(in super::super) type PlanStep = Step<Arc<Plan>>;
+
+/// That a node comes after an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct After {
+    /// The earlier one's place.
+    pub(in super::super) node: usize,
+    /// See [`Edge::early`](warpsmith_driver::Edge::early).
+    pub(in super::super) early: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(in super::super) struct Node<G> {
+    pub(in super::super) handle: u64,
+    /// The node of another graph that it was copied from.
+    pub(in super::super) copy_of: Option<u64>,
+    pub(in super::super) after: Vec<After>,
+    pub(in super::super) step: Step<G>,
+}
+
+/// A graph that does not change.
+#[derive(Debug, Clone, Default)]
+pub(in super::super) struct Plan {
+    pub(in super::super) nodes: Vec<Node<Arc<Plan>>>,
+    pub(in super::super) conditions: Vec<Condition>,
+}
+
+impl Plan {
+    /// All work, in an order in which it can run, of every body too.
+    pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
+        for node in &self.nodes {
+            node.step.pieces(visit);
+        }
+    }
+
+    /// The conditions of the graph and of those within.
+    pub(super) fn all_conditions(&self) -> Vec<Condition> {
+        let mut all = self.conditions.clone();
+        for node in &self.nodes {
+            match &node.step {
+                Step::Child(child) => all.extend(child.all_conditions()),
+                Step::Conditional { bodies, .. } => {
+                    bodies.iter().for_each(|body| all.extend(body.all_conditions()))
+                }
+                Step::Empty | Step::Work(_) => {}
+            }
+        }
+        all
+    }
+
+    /// Whether a node of the graph or of one within is so.
+    pub(super) fn any(&self, is: &impl Fn(&PlanStep) -> bool) -> bool {
+        self.nodes.iter().any(|node| {
+            is(&node.step)
+                || match &node.step {
+                    Step::Child(child) => child.any(is),
+                    Step::Conditional { bodies, .. } => bodies.iter().any(|body| body.any(is)),
+                    Step::Empty | Step::Work(_) => false,
+                }
+        })
+    }
+
+    pub(super) fn has_conditional(&self) -> bool {
+        self.any(&|step| matches!(step, Step::Conditional { .. }))
+    }
+}
+
+impl PlanStep {
+    /// All work of a node.
+    pub(super) fn pieces(&self, visit: &mut impl FnMut(&Arc<Piece>)) {
+        match self {
+            Self::Empty => {}
+            Self::Work(piece) => visit(piece),
+            Self::Child(child) => child.pieces(visit),
+            Self::Conditional { bodies, .. } => bodies.iter().for_each(|body| body.pieces(visit)),
+        }
+    }
+
+    /// The memory that a node touches, in few ranges.
+    pub(super) fn touched(&self) -> Touched {
+        let mut all = Touched::new();
+        self.pieces(&mut |piece| all.extend(piece.touched.iter().cloned()));
+        union(all)
+    }
+}
+
+/// The same bytes in as few ranges as there can be, those that are only read first.
+pub(super) fn union(mut all: Touched) -> Touched {
+    all.retain(|access| !access.range.is_empty());
+    all.sort_by_key(|access| (access.write, access.range.start));
+    let mut merged = Touched::new();
+    for Access { range: Range { start, end }, write } in all {
+        match merged.last_mut() {
+            Some(last) if last.write == write && start <= last.range.end => {
+                last.range.end = last.range.end.max(end);
+            }
+            _ => merged.push(Access { range: start..end, write }),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_meet_become_one_and_reads_stay_reads() {
+        let touched = vec![
+            Access::write(20, 5),
+            Access::read(0, 10),
+            Access::read(10, 5),
+            Access::write(24, 4),
+            Access::read(3, 2),
+            Access::read(16, 0),
+            Access::read(17, 2),
+        ];
+        let found: Vec<_> = union(touched).into_iter().map(|access| (access.range, access.write)).collect();
+        assert_eq!(found, [(0..15, false), (17..19, false), (20..28, true)]);
+    }
+}

@@ -1,0 +1,246 @@
+//! A launch on the emulated device: a copy of its arguments, run later by a stream's worker.
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{PoisonError, RwLock};
+
+use gpu_spec::{Extents2, Extents3, KernelSpec, MachineParam, ParamKind};
+use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order, settings};
+
+use super::control::Call;
+use super::control::driver_error;
+use super::touched::{Access, Touched};
+use warpsmith_driver::error::{Result, code};
+use warpsmith_driver::{DevicePtr, Fault, FaultKind, FunctionHandle, LaunchConfig};
+
+/// The kernels that were given handles, which are their addresses.
+static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
+
+/// The handle of a kernel.
+pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
+    let handle = std::ptr::from_ref(kernel).addr() as u64;
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).contains_key(&handle);
+    if !known {
+        KNOWN.write().unwrap_or_else(PoisonError::into_inner).insert(handle, kernel);
+    }
+    FunctionHandle(handle)
+}
+
+/// The kernel that a function handle stands for.
+pub(super) fn spec_of(call: Call, function: FunctionHandle) -> Result<&'static KernelSpec> {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&function.0).copied();
+    let text = || format!("function {:#x} is unknown", function.0);
+    known.ok_or_else(|| driver_error(call.name(), code::INVALID_HANDLE, text()))
+}
+
+/// A launch with its own copy of the arguments.
+#[derive(Debug)]
+pub(super) struct KernelCall {
+    kernel: &'static KernelSpec,
+    config: LaunchConfig,
+    order: Order,
+    args: ArgumentBlock,
+    /// The memory of its module, if that was loaded from code.
+    module: Option<DevicePtr>,
+}
+
+impl KernelCall {
+    /// # Safety
+    /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size.
+    pub(super) unsafe fn new(
+        (kernel, module): (&'static KernelSpec, Option<DevicePtr>),
+        config: LaunchConfig,
+        order: Order,
+        args: &[*const c_void],
+    ) -> Self {
+        // SAFETY: passed on from the caller.
+        Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) }, module }
+    }
+
+    /// The kernel's symbol.
+    pub(super) fn symbol(&self) -> &'static str {
+        self.kernel.symbol
+    }
+
+    pub(super) fn kernel(&self) -> &'static KernelSpec {
+        self.kernel
+    }
+
+    pub(super) fn function(&self) -> FunctionHandle {
+        function_of(self.kernel)
+    }
+
+    pub(super) fn config(&self) -> LaunchConfig {
+        self.config
+    }
+
+    /// The device memory that slices and views name. Memory behind raw pointers is unknown. Slices are read, but
+    /// those of atomics, which their written type shows.
+    pub(super) fn touched(&self) -> Touched {
+        let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
+        let mut index = 0;
+        for param in self.kernel.params {
+            // SAFETY: a slice or view is an address followed by a length or extents.
+            let elements = unsafe {
+                match param.kind {
+                    ParamKind::Slice | ParamKind::SliceMut => Some(self.args.value::<u64>(index + 1)),
+                    ParamKind::Slice2 | ParamKind::SliceMut2 => {
+                        Some(self.args.value::<Extents2>(index + 1).span() as u64)
+                    }
+                    ParamKind::Slice3 | ParamKind::SliceMut3 => {
+                        Some(self.args.value::<Extents3>(index + 1).span() as u64)
+                    }
+                    ParamKind::Value
+                    | ParamKind::Pointer
+                    | ParamKind::PointerMut
+                    | ParamKind::Shared
+                    | ParamKind::TensorMap => None,
+                }
+            };
+            if let Some(elements) = elements {
+                // SAFETY: as above.
+                let start = unsafe { self.args.value::<u64>(index) };
+                let write = param.kind.is_mutable_view() || param.type_name.contains("Atomic");
+                touched.push(Access { range: start..start + elements * param.size as u64, write });
+            }
+            index += param.kind.machine_params();
+        }
+        touched
+    }
+
+    /// Whether any parameter is an address.
+    pub(super) fn names_memory(&self) -> bool {
+        self.kernel.params.iter().any(|param| !matches!(param.kind, ParamKind::Value | ParamKind::Shared))
+    }
+
+    /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
+    ///
+    /// # Safety
+    /// The memory that the arguments point to is valid.
+    pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
+        if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
+            let message = format!(
+                "its threads use {stack} bytes of stack, and the stack limit is {stack_limit}; raise the limit"
+            );
+            let kernel = Some(self.kernel.symbol.to_owned());
+            return Err(Fault {
+                kind: FaultKind::Other,
+                message,
+                location: None,
+                kernel,
+                block: None,
+                thread: None,
+            });
+        }
+        let launch = Launch {
+            kernel: self.kernel,
+            grid: self.config.grid,
+            block: self.config.block,
+            shared_bytes: self.config.shared_bytes,
+            cluster: self.config.cluster,
+            cooperative: self.config.cooperative,
+            args: &self.args.pointers(),
+            order: self.order,
+        };
+        // SAFETY: the arguments have the kernel's shape, and the caller vouches for what they point to.
+        unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
+    }
+
+    /// How to repeat the order in which the kernel failed, if it was drawn.
+    fn seed_note(&self, fault: &EmulatorFault) -> String {
+        let depends =
+            !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
+        let is_drawn = matches!(self.order, Order::Varied(_)) && depends;
+        settings::seed_note().filter(|_| is_drawn).map_or_else(String::new, |note| format!(" ({note})"))
+    }
+
+    fn fault(&self, fault: EmulatorFault) -> Fault {
+        Fault {
+            kind: match fault {
+                EmulatorFault::Panic { .. } => FaultKind::Panic,
+                EmulatorFault::Deadlock { .. } | EmulatorFault::Livelock { .. } => FaultKind::Deadlock,
+                _ => FaultKind::Other,
+            },
+            message: fault.message() + &self.seed_note(&fault),
+            location: fault.location().map(str::to_owned),
+            // A kernel that this one launched is known by its name alone.
+            kernel: Some(match fault.kernel() {
+                name if name == self.kernel.name => self.kernel.symbol.to_owned(),
+                child => child.to_owned(),
+            }),
+            block: fault.block(),
+            thread: fault.thread(),
+        }
+    }
+}
+
+/// The values of a kernel's machine parameters, one after the other, each aligned as its type requires.
+#[derive(Debug)]
+struct ArgumentBlock {
+    memory: Option<(NonNull<u8>, Layout)>,
+    offsets: Vec<usize>,
+}
+
+// SAFETY: the block is plain bytes that only this value reaches; what pointers among them reach is the
+// launching side's promise.
+unsafe impl Send for ArgumentBlock {}
+// SAFETY: as above; nothing writes through a shared reference.
+unsafe impl Sync for ArgumentBlock {}
+
+impl ArgumentBlock {
+    /// # Safety
+    /// As for [`KernelCall::new`].
+    unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
+        let mut layout = Layout::new::<()>();
+        let mut values = Vec::with_capacity(args.len());
+        for param in kernel.params {
+            for MachineParam { size, align } in param.machine() {
+                let extended = Layout::from_size_align(size, align).and_then(|value| layout.extend(value));
+                if let Ok((whole, offset)) = extended {
+                    layout = whole;
+                    values.push((offset, size));
+                }
+            }
+        }
+        let memory = (layout.size() > 0).then(|| {
+            // SAFETY: the size is not zero.
+            let pointer = unsafe { std::alloc::alloc(layout) };
+            (NonNull::new(pointer).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), layout)
+        });
+        let block = Self { memory, offsets: values.iter().map(|(offset, _)| *offset).collect() };
+        for (&(offset, size), &arg) in values.iter().zip(args) {
+            // SAFETY: the caller vouches for `size` bytes at `arg`; the layout has room for them at `offset`.
+            unsafe { block.base().add(offset).copy_from_nonoverlapping(arg.cast(), size) };
+        }
+        block
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.memory.map_or(NonNull::dangling().as_ptr(), |(pointer, _)| pointer.as_ptr())
+    }
+
+    /// The machine parameter `index`.
+    ///
+    /// # Safety
+    /// The parameter is a `T`.
+    unsafe fn value<T: Copy>(&self, index: usize) -> T {
+        // SAFETY: the offset is within the block, and aligned for the parameter's type.
+        unsafe { self.base().add(self.offsets[index]).cast::<T>().read() }
+    }
+
+    fn pointers(&self) -> Vec<*const c_void> {
+        // SAFETY: every offset is within the block (or at the end of an empty one).
+        self.offsets.iter().map(|&offset| unsafe { self.base().add(offset) } as *const c_void).collect()
+    }
+}
+
+impl Drop for ArgumentBlock {
+    fn drop(&mut self) {
+        if let Some((pointer, layout)) = self.memory {
+            // SAFETY: allocated with this layout in `copy`.
+            unsafe { std::alloc::dealloc(pointer.as_ptr(), layout) };
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! [`Recorder`]: the records of a driver on their way to the sink.
+//!
+//! Every record goes to the sink at once, on the thread that makes it. Work that was enqueued before the recording began is not
+//! recorded.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use warpsmith_driver::LaunchConfig;
+use warpsmith_driver::activity::{
+    Activity, ActivityError, ActivityPlace, ActivityResult, ActivitySink, ActivityTransfer, ActivityWait,
+    thread_number,
+};
+
+thread_local! {
+    /// The correlation of the call that this thread makes; 0 outside of calls, and where nothing records.
+    static CORRELATION: Cell<u64> = const { Cell::new(0) };
+    /// The parts of the program that this thread is in, the innermost last.
+    static PARTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The recorder of a driver.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    on: AtomicBool,
+    /// Of the last recording.
+    all_calls: AtomicBool,
+    recording: RwLock<Option<Arc<Recording>>>,
+}
+
+impl Recorder {
+    /// One relaxed load.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Whether calls that neither enqueue nor wait are recorded too, where something records.
+    pub(super) fn has_all_calls(&self) -> bool {
+        self.all_calls.load(Ordering::Relaxed)
+    }
+
+    fn recording(&self) -> Option<Arc<Recording>> {
+        self.recording.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn start(&self, sink: Arc<dyn ActivitySink>, all_calls: bool) -> ActivityResult<()> {
+        let mut recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
+        if recording.is_some() {
+            return Err(ActivityError::Recording);
+        }
+        *recording = Some(Arc::new(Recording { sink: RwLock::new(Some(sink)), calls: AtomicU64::new(0) }));
+        self.all_calls.store(all_calls, Ordering::Relaxed);
+        self.on.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        self.on.store(false, Ordering::Relaxed);
+        let recording = self.recording.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(recording) = recording {
+            // Records that are being made hold the lock.
+            let sink = recording.sink.write().unwrap_or_else(PoisonError::into_inner).take();
+            drop(sink);
+        }
+    }
+
+    /// Begins a call of this thread: what ties work to it, and the correlation of the call around it.
+    pub(super) fn begin_call(&self) -> Option<(Trail, u64)> {
+        let recording = self.recording()?;
+        let correlation = recording.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        Some((Trail { recording, correlation }, CORRELATION.replace(correlation)))
+    }
+
+    /// What ties the work that this thread enqueues now to its call.
+    pub(super) fn trail(&self) -> Option<Trail> {
+        let correlation = CORRELATION.get();
+        if correlation == 0 { None } else { Some(Trail { recording: self.recording()?, correlation }) }
+    }
+}
+
+/// One recording.
+struct Recording {
+    /// `None` after its end.
+    sink: RwLock<Option<Arc<dyn ActivitySink>>>,
+    /// The last correlation.
+    calls: AtomicU64,
+}
+
+impl Recording {
+    fn record(&self, activity: &Activity<'_>) {
+        if let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner) {
+            sink.record(activity);
+        }
+    }
+}
+
+/// This thread is in a part of the program from now on.
+pub(super) fn push_part(id: u64) {
+    let _ = PARTS.try_with(|parts| parts.borrow_mut().push(id));
+}
+
+/// It left the part that it was in last.
+pub(super) fn pop_part() {
+    let _ = PARTS.try_with(|parts| parts.borrow_mut().pop());
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+/// The recording of a piece of work, and the call that enqueued it.
+#[derive(Debug)]
+pub(super) struct Trail {
+    recording: Arc<Recording>,
+    correlation: u64,
+}
+
+impl Trail {
+    /// Records the call, which has ended, within that with the correlation `around`.
+    pub(super) fn end_call(&self, around: u64, (start, end): (u64, u64), function: &str) {
+        CORRELATION.set(around);
+        let Self { recording, correlation } = self;
+        let correlation = *correlation;
+        recording.record(&Activity::Call { start, end, thread: thread_number(), correlation, function });
+        // A call at the end of the process is outside of all parts: its thread has none any more.
+        let part = PARTS.try_with(|parts| parts.borrow().last().copied()).ok().flatten();
+        if let Some(id) = part {
+            recording.record(&Activity::Inside { correlation, id });
+        }
+    }
+}
+
+/// Where work runs that may be recorded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ran<'a> {
+    trail: Option<&'a Trail>,
+    stream: u32,
+    graph: u32,
+    node: u64,
+}
+
+impl<'a> Ran<'a> {
+    /// On a stream.
+    pub(super) fn new(trail: Option<&'a Trail>, stream: u32) -> Self {
+        Self { trail, stream, graph: 0, node: 0 }
+    }
+
+    /// As a node of an executable.
+    pub(super) fn in_graph(self, graph: u32) -> Self {
+        Self { graph, ..self }
+    }
+
+    pub(super) fn at_node(self, node: u64) -> Self {
+        Self { node, ..self }
+    }
+
+    pub(super) fn is_recorded(self) -> bool {
+        self.trail.is_some()
+    }
+
+    fn place(self, device: u32) -> ActivityPlace {
+        let correlation = self.trail.map_or(0, |trail| trail.correlation);
+        ActivityPlace { device, stream: self.stream, correlation, graph: self.graph, node: self.node }
+    }
+
+    fn record(self, activity: &Activity<'_>) {
+        if let Some(trail) = self.trail {
+            trail.recording.record(activity);
+        }
+    }
+
+    /// A launch ran.
+    pub(super) fn kernel(
+        self,
+        device: u32,
+        (symbol, static_shared): (&str, u32),
+        config: &LaunchConfig,
+        (start, end): (u64, u64),
+    ) {
+        let LaunchConfig { grid, block, shared_bytes, .. } = *config;
+        self.record(&Activity::Kernel {
+            start,
+            end,
+            place: self.place(device),
+            symbol,
+            grid,
+            block,
+            registers: 0,
+            static_shared,
+            dynamic_shared: shared_bytes,
+        });
+    }
+
+    /// A copy or a memset ran.
+    pub(super) fn transfer(
+        self,
+        device: u32,
+        (kind, bytes): (ActivityTransfer, u64),
+        (start, end): (u64, u64),
+    ) {
+        self.record(&Activity::Transfer { start, end, place: self.place(device), kind, bytes });
+    }
+
+    /// The host waited.
+    pub(super) fn host_waited(self, device: u32, kind: ActivityWait, (start, end): (u64, u64)) {
+        self.record(&Activity::Wait { start, end, place: self.place(device), kind });
+    }
+
+    /// A stream waited for an event.
+    pub(super) fn waited(self, device: u32, (start, end): (u64, u64)) {
+        let (place, kind) = (self.place(device), ActivityWait::StreamForEvent);
+        self.record(&Activity::Wait { start, end, place, kind });
+    }
+}

@@ -1,0 +1,215 @@
+//! [`SharedEvent`]: an event of several processes: how often it was recorded, and which record its stream has reached, in a
+//! file that they map.
+//!
+//! Guarantees: what waits for a record of a process that has ended goes on. The file is removed with the event of the process that
+//! made it.
+
+pub(super) use self::system::SharedEvent;
+
+/// Bytes of what names an event to another process.
+const HANDLE: usize = warpsmith_driver::IPC_EVENT_BYTES;
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::ffi::c_void;
+    use std::fs::{File, OpenOptions};
+    use std::hash::{BuildHasher, RandomState};
+    use std::io::{Error, Result};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::path::PathBuf;
+    use std::ptr::NonNull;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::HANDLE;
+
+    const FOLDER: &str = "/dev/shm";
+    const PREFIX: &str = "warpsmith-event-";
+    const BYTES: usize = 4096;
+
+    /// The words of the file.
+    #[derive(Debug, Clone, Copy)]
+    enum Word {
+        /// The records so far.
+        Recorded,
+        /// The last of them that was reached.
+        Reached,
+        /// The process that recorded last.
+        Process,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct SharedEvent {
+        words: NonNull<AtomicU64>,
+        name: String,
+        /// Whether this process made it.
+        is_own: bool,
+    }
+
+    // SAFETY: the words are atomics in memory that lives as long as the value.
+    unsafe impl Send for SharedEvent {}
+    // SAFETY: as above.
+    unsafe impl Sync for SharedEvent {}
+
+    fn path(name: &str) -> PathBuf {
+        PathBuf::from(FOLDER).join(format!("{PREFIX}{name}"))
+    }
+
+    /// Whether a process has ended: one that its parent has not waited for is still listed.
+    fn has_ended(process: u64) -> bool {
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return true };
+        // The name, in brackets, may hold anything.
+        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
+    }
+
+    /// Says that a record was reached, also when its stream skips it.
+    pub(crate) struct Reaching(std::sync::Arc<SharedEvent>, u64);
+
+    impl Drop for Reaching {
+        fn drop(&mut self) {
+            self.0.word(Word::Reached).fetch_max(self.1, Ordering::Release);
+        }
+    }
+
+    impl SharedEvent {
+        pub fn create() -> Result<Self> {
+            let random = |_| RandomState::new().hash_one(std::process::id());
+            let [a, b] = [0, 1].map(random);
+            let name = format!("{a:016x}{b:016x}");
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(path(&name))?;
+            let made = file.set_len(BYTES as u64).and_then(|()| Self::map(&file, name.clone(), true));
+            made.inspect_err(|_| drop(std::fs::remove_file(path(&name))))
+        }
+
+        /// What names it to another process.
+        pub fn handle(&self) -> [u8; HANDLE] {
+            let mut handle = [0; HANDLE];
+            handle[..self.name.len()].copy_from_slice(self.name.as_bytes());
+            handle
+        }
+
+        /// The event of a handle, if it is one of this user's.
+        pub fn open(handle: &[u8; HANDLE]) -> Result<Self> {
+            let unknown = || Error::other("the handle is of no event of an emulated device");
+            let len = handle.iter().position(|byte| *byte == 0).unwrap_or(HANDLE);
+            let name = std::str::from_utf8(&handle[..len]).map_err(|_| unknown())?;
+            if name.len() != 32 || !name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(unknown());
+            }
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(path(name)).map_err(|error| {
+                Error::other(format!("the event is not there, its process may have ended: {error}"))
+            })?;
+            let metadata = file.metadata()?;
+            // SAFETY: the call has no preconditions.
+            if metadata.uid() != unsafe { libc::geteuid() } || metadata.len() != BYTES as u64 {
+                return Err(unknown());
+            }
+            Self::map(&file, name.to_owned(), false)
+        }
+
+        fn map(file: &File, name: String, is_own: bool) -> Result<Self> {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a new mapping of an open file that is this long.
+            let mapped = unsafe {
+                libc::mmap(std::ptr::null_mut(), BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            };
+            let words = NonNull::new(mapped).filter(|_| mapped != libc::MAP_FAILED);
+            let words = words.ok_or_else(Error::last_os_error)?;
+            Ok(Self { words: words.cast(), name, is_own })
+        }
+
+        fn word(&self, word: Word) -> &AtomicU64 {
+            // SAFETY: the mapping has these words, which all processes use as atomics.
+            unsafe { self.words.add(word as usize).as_ref() }
+        }
+
+        /// Counts a record. It was reached when the result is dropped.
+        pub fn record(self: &std::sync::Arc<Self>) -> Reaching {
+            self.word(Word::Process).store(std::process::id().into(), Ordering::Relaxed);
+            let number = self.word(Word::Recorded).fetch_add(1, Ordering::Release) + 1;
+            Reaching(std::sync::Arc::clone(self), number)
+        }
+
+        /// The last record; 0 if there is none.
+        pub fn last(&self) -> u64 {
+            self.word(Word::Recorded).load(Ordering::Acquire)
+        }
+
+        /// Whether a record was reached, or never will be.
+        pub fn is_reached(&self, record: u64) -> bool {
+            if self.word(Word::Reached).load(Ordering::Acquire) >= record {
+                return true;
+            }
+            has_ended(self.word(Word::Process).load(Ordering::Relaxed))
+        }
+
+        pub fn wait(&self, record: u64) {
+            let mut pause = Duration::from_micros(20);
+            while !self.is_reached(record) {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(1));
+            }
+        }
+    }
+
+    impl Drop for SharedEvent {
+        fn drop(&mut self) {
+            // SAFETY: the mapping is this value's. An error leaves it mapped.
+            unsafe { libc::munmap(self.words.as_ptr().cast::<c_void>(), BYTES) };
+            if self.is_own {
+                let _ = std::fs::remove_file(path(&self.name));
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use std::io::{Error, ErrorKind, Result};
+
+    use super::HANDLE;
+
+    /// There are none.
+    #[derive(Debug)]
+    pub(crate) enum SharedEvent {}
+
+    fn unsupported<T>() -> Result<T> {
+        let text = "emulated devices share events between processes on Linux alone";
+        Err(Error::new(ErrorKind::Unsupported, text))
+    }
+
+    impl SharedEvent {
+        pub fn create() -> Result<Self> {
+            unsupported()
+        }
+
+        pub fn handle(&self) -> [u8; HANDLE] {
+            match *self {}
+        }
+
+        pub fn open(_handle: &[u8; HANDLE]) -> Result<Self> {
+            unsupported()
+        }
+
+        pub fn record(&self) {
+            match *self {}
+        }
+
+        pub fn last(&self) -> u64 {
+            match *self {}
+        }
+
+        pub fn is_reached(&self, _record: u64) -> bool {
+            match *self {}
+        }
+
+        pub fn wait(&self, _record: u64) {
+            match *self {}
+        }
+    }
+}

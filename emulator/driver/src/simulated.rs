@@ -1,0 +1,214 @@
+//! Simulated time: a model says how long work takes, whatever it takes on the machine.
+//!
+//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that the
+//! model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
+//!
+//! The host has a clock too. Its work takes no time; what it waits for sets the clock to the time at which that was done, if
+//! it is later. Work begins no earlier than it was enqueued on that clock.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpu_spec::KernelSpec;
+
+use super::action::{Action, fault};
+use super::context::EmulatedContext;
+use super::recorder::{Ran, Recorder, Trail};
+use super::testing::Testing;
+use warpsmith_driver::activity::now;
+use warpsmith_driver::{FaultKind, LaunchConfig};
+
+/// Work that takes simulated time. Other work takes none.
+#[derive(Debug, Clone, Copy)]
+pub enum SimulatedWork<'a> {
+    /// A launch of a kernel.
+    Kernel {
+        /// The kernel.
+        spec: &'static KernelSpec,
+        /// Its shape.
+        config: &'a LaunchConfig,
+    },
+    /// A copy, of rows too.
+    Copy {
+        /// Bytes that are copied.
+        bytes: u64,
+    },
+    /// Setting bytes to a value.
+    Set {
+        /// Bytes that are set.
+        bytes: u64,
+    },
+}
+
+/// The configuration of work that no threads of the device do.
+const NO_THREADS: LaunchConfig = LaunchConfig::new([0; 3], [0; 3], 0);
+
+/// Records that an action ran.
+pub(super) fn record(ran: Ran<'_>, device: u32, action: &Action, times: (u64, u64)) {
+    match action {
+        Action::Launch(call) => {
+            let kernel = call.kernel();
+            ran.kernel(device, (kernel.symbol, kernel.static_shared), &call.config(), times);
+        }
+        // On a GPU these are kernels of a library.
+        Action::HostWork(work) => ran.kernel(device, (work.name(), 0), &NO_THREADS, times),
+        Action::Copy { .. } | Action::Rows(_) | Action::Set { .. } | Action::Host(_) => {
+            if let Some(transfer) = action.transfer() {
+                ran.transfer(device, transfer, times);
+            }
+        }
+    }
+}
+
+/// Says how many microseconds work takes.
+type TimeFn = dyn Fn(&SimulatedWork<'_>) -> f64 + Send + Sync;
+
+/// The model of a driver, and whether its kernels run.
+#[derive(Clone)]
+pub(super) struct TimeModel {
+    time: Arc<TimeFn>,
+    /// Whether kernels take their time without running.
+    idle: bool,
+    /// The host's clock in microseconds, as bits: those of numbers that are not negative compare as the numbers do.
+    host_us: Arc<AtomicU64>,
+    _testing: Testing,
+}
+
+impl TimeModel {
+    #[cfg(feature = "testing")]
+    pub(super) fn new(time: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static) -> Self {
+        Self { time: Arc::new(time), idle: false, host_us: Arc::default(), _testing: () }
+    }
+
+    /// The model of a new driver, whose clocks are at 0.
+    pub(super) fn started(self, idle: bool) -> Self {
+        Self { idle, host_us: Arc::default(), ..self }
+    }
+
+    fn host_now_us(&self) -> f64 {
+        f64::from_bits(self.host_us.load(Ordering::Acquire))
+    }
+
+    /// The host's clock in nanoseconds.
+    pub(super) fn host_now_ns(&self) -> u64 {
+        nanoseconds(self.host_now_us())
+    }
+
+    /// The host has waited for what was done at this time.
+    pub(super) fn host_waited_until(&self, us: f64) {
+        self.host_us.fetch_max(us.max(0.0).to_bits(), Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for TimeModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeModel").field("idle", &self.idle).finish_non_exhaustive()
+    }
+}
+
+fn nanoseconds(us: f64) -> u64 {
+    (us * 1e3).round() as u64
+}
+
+/// The clock of a stream, which does not move without a model, and the records of its work.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    model: Option<TimeModel>,
+    now_us: Mutex<f64>,
+    recorder: Arc<Recorder>,
+}
+
+impl Timeline {
+    pub(super) fn new(model: Option<TimeModel>, recorder: Arc<Recorder>) -> Self {
+        Self { model, now_us: Mutex::new(0.0), recorder }
+    }
+
+    /// The host's clock in microseconds, and what ties work to its call, of work that is enqueued now.
+    pub(super) fn enqueued(&self) -> (f64, Option<Trail>) {
+        (self.model.as_ref().map_or(0.0, TimeModel::host_now_us), self.recorder.trail())
+    }
+
+    /// The time for records.
+    pub(super) fn now_ns(&self) -> u64 {
+        if self.model.is_some() { nanoseconds(self.now_us()) } else { now() }
+    }
+
+    /// Whether kernels take their time without running.
+    pub(super) fn is_idle(&self) -> bool {
+        self.model.as_ref().is_some_and(|model| model.idle)
+    }
+
+    pub(super) fn now_us(&self) -> f64 {
+        *self.now_us.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time at which the target of a wait was reached.
+    pub(super) fn wait_until(&self, us: f64) {
+        let mut now = self.now_us.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = now.max(us);
+    }
+
+    /// Work has run. A time that is negative or not a number counts as none; a model that panics stops the context.
+    pub(super) fn pass(&self, work: &SimulatedWork<'_>, context: &EmulatedContext) {
+        let Some(model) = &self.model else { return };
+        match catch_unwind(AssertUnwindSafe(|| (model.time)(work))) {
+            Ok(us) if us.is_finite() => {
+                *self.now_us.lock().unwrap_or_else(PoisonError::into_inner) += us.max(0.0);
+            }
+            Ok(_) => {}
+            Err(_) => context.poison(fault(FaultKind::Other, "the model of simulated time panicked")),
+        }
+    }
+
+    /// Does what an action does, and takes its time; of a kernel that is not to run, only its time.
+    ///
+    /// # Safety
+    /// As for [`Action::run`].
+    pub(super) unsafe fn run(&self, action: &Action, context: &EmulatedContext, ran: Ran<'_>) {
+        let start = if ran.is_recorded() { self.now_ns() } else { 0 };
+        // SAFETY: passed on from the caller.
+        unsafe { self.do_action(action, context) };
+        if ran.is_recorded() {
+            record(ran, context.ordinal, action, (start, self.now_ns()));
+        }
+    }
+
+    /// A launch that does not run takes its time.
+    pub(super) fn run_idly(
+        &self,
+        spec: &'static KernelSpec,
+        config: &LaunchConfig,
+        context: &EmulatedContext,
+        ran: Ran<'_>,
+    ) {
+        let start = if ran.is_recorded() { self.now_ns() } else { 0 };
+        self.pass(&SimulatedWork::Kernel { spec, config }, context);
+        if ran.is_recorded() {
+            let kernel = (spec.symbol, spec.static_shared);
+            ran.kernel(context.ordinal, kernel, config, (start, self.now_ns()));
+        }
+    }
+
+    /// # Safety
+    /// As for [`Action::run`].
+    unsafe fn do_action(&self, action: &Action, context: &EmulatedContext) {
+        if !(self.is_idle() && matches!(action, Action::Launch(_))) {
+            // SAFETY: passed on from the caller.
+            unsafe { action.run(context) };
+        }
+        let config;
+        let work = match action {
+            Action::Copy { bytes, .. } => SimulatedWork::Copy { bytes: *bytes as u64 },
+            Action::Rows(rows) => SimulatedWork::Copy { bytes: rows.bytes() as u64 },
+            Action::Set { bytes, .. } => SimulatedWork::Set { bytes: *bytes as u64 },
+            Action::Launch(call) => {
+                config = call.config();
+                SimulatedWork::Kernel { spec: call.kernel(), config: &config }
+            }
+            Action::Host(_) | Action::HostWork(_) => return,
+        };
+        self.pass(&work, context);
+    }
+}

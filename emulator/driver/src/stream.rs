@@ -1,0 +1,448 @@
+//! Streams and events of the emulated device: one worker thread per stream, started with its first task, or none and
+//! a [`Stepper`] for all.
+//!
+//! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, except
+//! that events are still marked, so no wait hangs. When [`Queue::wait`] returns, nothing enqueued before
+//! the call runs any more.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gpu_spec::KernelSpec;
+use warpsmith_emulator::check::{self, Enqueued};
+
+use super::action::{Action, fault};
+use super::clock::Clock;
+use super::context::EmulatedContext;
+use super::control::Call;
+use super::control::Control;
+use super::graph::GraphRun;
+use super::race::{Place, Races};
+use super::recorder::{Ran, Trail};
+use super::schedule::Stepping;
+use super::shared_event::SharedEvent;
+use super::simulated::Timeline;
+use super::touched::{Access, Touched};
+use warpsmith_driver::error::Result;
+use warpsmith_driver::host_function::{self, HostCall};
+use warpsmith_driver::{DevicePtr, FaultKind, LaunchConfig};
+
+/// An event: its newest record, if it has one.
+#[derive(Debug, Default)]
+pub(super) struct EventState {
+    newest: Mutex<Newest>,
+    /// Of an event of several processes, which has no [`Newest`].
+    shared: Option<Arc<SharedEvent>>,
+}
+
+/// An event that was recorded in a capture: what had been captured on its stream.
+#[derive(Debug, Clone)]
+pub(super) struct CapturedEvent {
+    pub(super) capture: u64,
+    pub(super) tips: Vec<usize>,
+}
+
+/// Where an event was recorded last.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Newest {
+    #[default]
+    Never,
+    Mark(Arc<Mark>),
+    Captured(CapturedEvent),
+}
+
+impl EventState {
+    /// An event of several processes.
+    pub(super) fn of_processes(shared: SharedEvent) -> Self {
+        Self { shared: Some(Arc::new(shared)), ..Self::default() }
+    }
+
+    pub(super) fn shared(&self) -> Option<&Arc<SharedEvent>> {
+        self.shared.as_ref()
+    }
+
+    pub(super) fn newest(&self) -> Newest {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes a new record, whose [`Work::Record`] is enqueued. Waits for an older one are unaffected.
+    pub(super) fn set_newest(&self, newest: Newest) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
+    }
+}
+
+/// When a stream came to a place, on the machine's clock and on that of its [`Timeline`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    at: Instant,
+    pub(super) simulated_us: f64,
+}
+
+impl Reached {
+    /// Microseconds from `earlier` to this on the machine's clock.
+    pub(super) fn us_since(self, earlier: Self) -> f64 {
+        match self.at.checked_duration_since(earlier.at) {
+            Some(after) => after.as_secs_f64() * 1e6,
+            None => -(earlier.at - self.at).as_secs_f64() * 1e6,
+        }
+    }
+}
+
+/// A place in a stream.
+#[derive(Debug, Default)]
+pub(super) struct Mark {
+    /// When the stream came to it.
+    at: Mutex<Option<Reached>>,
+    reached: Condvar,
+    /// The work ordered before it, if races are checked.
+    clock: OnceLock<Clock>,
+    /// The stream's number in records; 0 if it is of no event.
+    stream: u32,
+}
+
+impl Mark {
+    /// Of an event that is recorded on the stream with this number.
+    pub(super) fn of_stream(stream: u32) -> Self {
+        Self { stream, ..Self::default() }
+    }
+
+    pub(super) fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// When the stream came to it; `None` if it has not.
+    pub(super) fn time(&self) -> Option<Reached> {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn clock(&self) -> Option<&Clock> {
+        self.clock.get()
+    }
+
+    /// Has an effect once, when it is enqueued.
+    pub(super) fn set_clock(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
+    }
+
+    /// The stream has reached it, at this time on its [`Timeline`].
+    pub(super) fn reach(&self, simulated_us: f64) {
+        let reached = Reached { at: Instant::now(), simulated_us };
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
+        self.reached.notify_all();
+    }
+
+    /// Waits until the stream has reached it.
+    pub(super) fn wait(&self) -> Reached {
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *at {
+                Some(reached) => return reached,
+                None => at = self.reached.wait(at).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// The operation of a task.
+#[derive(Debug)]
+pub(super) enum Work {
+    Act(Action),
+    /// A launch that takes its simulated time and does not run.
+    Idle(&'static KernelSpec, LaunchConfig),
+    Host(HostCall),
+    /// Frees a block in stream order.
+    Free(DevicePtr),
+    Record(Arc<Mark>),
+    Wait(Arc<Mark>),
+    Graph(GraphRun),
+}
+
+#[derive(Debug)]
+struct Task {
+    work: Work,
+    /// What a check of kernels keeps of the moment at which it was enqueued.
+    enqueued: Option<Enqueued>,
+    /// Its place among all, if it is compared with others when it has run.
+    place: Option<Place>,
+    touched: Touched,
+    /// The time on the host's simulated clock at which it was enqueued.
+    enqueued_us: f64,
+    /// What ties it to the call that enqueued it, if that is recorded.
+    trail: Option<Trail>,
+    /// The place in the order in which tasks of all streams were enqueued, if it is needed.
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tasks: VecDeque<Task>,
+    /// The memory that the running task touches.
+    running: Touched,
+    pushed: u64,
+    done: u64,
+    closing: bool,
+    delay: Duration,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl State {
+    /// Takes the next task, which is the running one from now on.
+    fn begin(&mut self) -> Option<Task> {
+        let mut task = self.tasks.pop_front()?;
+        let touched = std::mem::take(&mut task.touched);
+        // A free must not conflict with itself.
+        self.running = if matches!(task.work, Work::Free(_)) { Touched::new() } else { touched };
+        Some(task)
+    }
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(super) struct Queue {
+    context: Arc<EmulatedContext>,
+    control: Arc<Control>,
+    priority: i32,
+    timeline: Timeline,
+    /// The stepper that runs the tasks, if not a worker.
+    stepper: Option<Stepping>,
+    races: Arc<Races>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The stream's number in records.
+    number: AtomicU32,
+}
+
+impl Queue {
+    pub(super) fn new(
+        context: Arc<EmulatedContext>,
+        control: Arc<Control>,
+        priority: i32,
+        timeline: Timeline,
+        stepper: Option<Stepping>,
+        races: Arc<Races>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            control,
+            priority,
+            timeline,
+            stepper,
+            races,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            number: AtomicU32::new(0),
+        })
+    }
+
+    /// Sets the stream's number in records.
+    pub(super) fn set_number(&self, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// The simulated time at which what was enqueued so far is done, if that has run.
+    pub(super) fn simulated_us(&self) -> f64 {
+        self.timeline.now_us()
+    }
+
+    /// The priority it was made with. It changes nothing about what runs when.
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn context(&self) -> &Arc<EmulatedContext> {
+        &self.context
+    }
+
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    /// Enqueues a task, starting the worker, if there is one, with the first.
+    ///
+    /// Errors with the system's text when the thread cannot be started.
+    pub(super) fn push(
+        self: &Arc<Self>,
+        work: Work,
+        touched: Touched,
+        place: Option<Place>,
+    ) -> std::io::Result<()> {
+        let mut state = self.state();
+        if self.stepper.is_none() && state.worker.is_none() {
+            let queue = Arc::clone(self);
+            let worker = std::thread::Builder::new().name("warpsmith-stream".to_owned());
+            state.worker = Some(worker.spawn(move || queue.work())?);
+        }
+        let number = self.stepper.as_ref().map_or(0, |stepper| stepper.number());
+        let (enqueued_us, trail) = self.timeline.enqueued();
+        let enqueued = check::enqueued();
+        state.tasks.push_back(Task { work, enqueued, place, touched, enqueued_us, trail, number });
+        state.pushed += 1;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Whether everything enqueued so far has run.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.done == state.pushed
+    }
+
+    /// Waits until everything enqueued so far has run. Without a worker, runs it.
+    ///
+    /// Fails as [`Stepper::run_until`](super::schedule::Stepper::run_until).
+    pub(super) fn wait(&self, call: Call) -> Result<()> {
+        let mut state = self.state();
+        let target = state.pushed;
+        if let Some(stepper) = &self.stepper {
+            drop(state);
+            return stepper.run_until(call, || self.state().done >= target);
+        }
+        while state.done < target {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// Whether a task that has not run to its end touches addresses from `start` to `end`. A free in stream order
+    /// does not count.
+    pub(super) fn touches(&self, start: u64, end: u64) -> bool {
+        let state = self.state();
+        let enqueued = state.tasks.iter().filter(|task| !matches!(task.work, Work::Free(_)));
+        let mut accesses = state.running.iter().chain(enqueued.flat_map(|task| &task.touched));
+        accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
+    }
+
+    /// The number of the next task, if there is one and it does not wait for a mark that is not reached.
+    pub(super) fn ready(&self) -> Option<u64> {
+        let state = self.state();
+        let next = state.tasks.front()?;
+        let awaited = match &next.work {
+            Work::Wait(mark) => Some(mark),
+            Work::Graph(launch) => launch.before(),
+            _ => None,
+        };
+        awaited.is_none_or(|mark| mark.time().is_some()).then_some(next.number)
+    }
+
+    /// Runs the next task, which is ready, on this thread.
+    pub(super) fn step(&self) {
+        let Some(task) = self.state().begin() else { return };
+        let reached = self.run_as(task);
+        self.finish(reached);
+    }
+
+    /// Runs what is enqueued, then ends the worker.
+    pub(super) fn close(&self) {
+        if self.stepper.is_some() {
+            // Tasks that wait for what was never enqueued can no longer run.
+            let _ = self.wait(Call::StreamDestroy);
+            return;
+        }
+        let worker = {
+            let mut state = self.state();
+            state.closing = true;
+            self.changed.notify_all();
+            state.worker.take()
+        };
+        // A host function, which can be the last owner of the driver, would wait for itself; the workers end anyway.
+        if let Some(worker) = worker.filter(|_| !host_function::is_running()) {
+            // The worker catches nothing and panics nowhere; if it did, its work is lost with it.
+            let _ = worker.join();
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            let task = loop {
+                if let Some(next) = state.begin() {
+                    break next;
+                }
+                if state.closing {
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            let delay = state.delay;
+            drop(state);
+
+            self.control.before_task(delay);
+            let reached = self.run_as(task);
+            self.finish(reached);
+        }
+    }
+
+    /// The running task has run. Its mark is reached in the same step: a thread that sees it sees the stream's
+    /// progress.
+    fn finish(&self, reached: Option<Arc<Mark>>) {
+        let mut state = self.state();
+        state.running.clear();
+        if let Some(mark) = reached {
+            mark.reach(self.timeline.now_us());
+        }
+        state.done += 1;
+        self.changed.notify_all();
+    }
+
+    /// Runs a task for who enqueued it.
+    fn run_as(&self, task: Task) -> Option<Arc<Mark>> {
+        let Task { work, enqueued, place, enqueued_us, trail, .. } = task;
+        self.timeline.wait_until(enqueued_us);
+        let ran = Ran::new(trail.as_ref(), self.number());
+        let Some(enqueued) = enqueued else { return self.run(work, ran) };
+        enqueued.run(|| {
+            let reached = self.run(work, ran);
+            self.races.ran(place);
+            reached
+        })
+    }
+
+    /// Runs a task. Returns the mark that is reached by it.
+    fn run(&self, work: Work, ran: Ran<'_>) -> Option<Arc<Mark>> {
+        match work {
+            Work::Record(mark) => return Some(mark),
+            Work::Wait(mark) => {
+                let start = if ran.is_recorded() { self.timeline.now_ns() } else { 0 };
+                self.timeline.wait_until(mark.wait().simulated_us);
+                if ran.is_recorded() {
+                    ran.waited(self.context.ordinal, (start, self.timeline.now_ns()));
+                }
+            }
+            Work::Free(ptr) => self.free(ptr),
+            Work::Host(function) if self.context.is_poisoned() => function.skip(),
+            Work::Host(function) => function.call(),
+            // A graph that does not run keeps its place among the launches of its executable all the same.
+            Work::Graph(launch) => launch.run(&self.context, &self.timeline, ran),
+            Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
+            // SAFETY: its caller promised that the memory it names is valid until it has run, and that
+            // the two sides of a copy do not overlap.
+            Work::Act(action) => unsafe { self.timeline.run(&action, &self.context, ran) },
+            Work::Idle(spec, config) => self.timeline.run_idly(spec, &config, &self.context, ran),
+        }
+        None
+    }
+
+    /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait,
+    /// which on a GPU corrupts memory: it stops the context here.
+    fn free(&self, ptr: DevicePtr) {
+        let context = &self.context;
+        // SAFETY: the caller of the free promised that the work which uses the memory comes before it, and
+        // what the streams know of is checked.
+        if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
+            let text = format!("{error}; the stream that frees it did not wait for that work");
+            context.poison(fault(FaultKind::Other, text));
+        }
+        context.report_damage(context.heap.take_damage());
+    }
+}

@@ -1,0 +1,376 @@
+//! Kernels in graphs on the emulated driver: conditions that they set, launches that ask for more than a plain one.
+//!
+//! Safety, everywhere here: the kernels' arguments are what they take, and memory lives as long as the driver.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::rig::{Rig, refused};
+use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use warpsmith_runtime::driver::Result;
+use warpsmith_runtime::driver::{
+    CaptureMode, CodeDriver, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind,
+    FunctionHandle, GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, LaunchConfig, ModuleHandle,
+    NodeHandle, NodeInfo, NodeWork,
+};
+use warpsmith_runtime::emulated::Call;
+
+const INVALID_VALUE: u32 = 1;
+const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
+const NOT_SUPPORTED: u32 = 801;
+const INVALID_CLUSTER_SIZE: u32 = 912;
+
+const fn param(kind: ParamKind, size: usize) -> ParamSpec {
+    ParamSpec { name: "", kind, type_name: "", size, align: size, signature: 0 }
+}
+
+const fn kernel(
+    symbol: &'static str,
+    params: &'static [ParamSpec],
+    entry: gpu_spec::HostEntry,
+) -> KernelSpec {
+    let mut spec = KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry);
+    spec.info.is_safe = false;
+    spec
+}
+
+/// Takes one from `counters[1]`, adds one to `counters[0]`, and sets a condition to `counters[1]`.
+static COUNT_DOWN: KernelSpec =
+    kernel("count_down", &[param(ParamKind::Value, 8), param(ParamKind::SliceMut, 4)], count_down);
+/// Sets a condition to the first element.
+static SET_FROM: KernelSpec =
+    kernel("set_from", &[param(ParamKind::Value, 8), param(ParamKind::Slice, 4)], set_from);
+/// Adds one to the first element, if there is one; else panics.
+static ADD_ONE: KernelSpec = kernel("add_one", &[param(ParamKind::SliceMut, 4)], add_one);
+
+unsafe fn set_condition(args: *const *const c_void, value: u32) {
+    unsafe {
+        let condition = (*args).cast::<u64>().read() as usize;
+        let condition: *const AtomicU32 = std::ptr::with_exposed_provenance(condition);
+        (*condition).store(value, Ordering::Release);
+    }
+}
+
+unsafe fn count_down(args: *const *const c_void) {
+    unsafe {
+        let counters = (*args.add(1)).cast::<*mut u32>().read();
+        *counters += 1;
+        *counters.add(1) -= 1;
+        set_condition(args, *counters.add(1));
+    }
+}
+
+unsafe fn set_from(args: *const *const c_void) {
+    unsafe { set_condition(args, (*args.add(1)).cast::<*const u32>().read().read()) };
+}
+
+unsafe fn add_one(args: *const *const c_void) {
+    unsafe {
+        let (data, len) = ((*args).cast::<*mut u32>().read(), (*args.add(1)).cast::<u64>().read());
+        assert!(len > 0, "there is nothing to add to");
+        *data += 1;
+    }
+}
+
+/// The calls of graphs that the tests make.
+impl Rig {
+    fn numbers(&self, numbers: &[u32]) -> DevicePtr {
+        self.block(&numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<_>>())
+    }
+
+    fn number(&self, ptr: DevicePtr) -> u32 {
+        u32::from_ne_bytes(self.read(ptr, 4).try_into().unwrap())
+    }
+
+    fn function(&self, kernel: &'static KernelSpec) -> FunctionHandle {
+        self.driver.module_function(self.context, ModuleHandle(0), kernel).unwrap()
+    }
+
+    fn graph(&self) -> GraphHandle {
+        self.driver.graph_create(self.context).unwrap()
+    }
+
+    fn add(&self, graph: GraphHandle, after: &[NodeHandle], work: NodeWork<'_>) -> Result<NodeHandle> {
+        unsafe { self.driver.graph_add(self.context, graph, after, work) }
+    }
+
+    fn condition(&self, graph: GraphHandle, initial: Option<u32>) -> ConditionHandle {
+        self.driver.graph_condition(self.context, graph, initial).unwrap()
+    }
+
+    fn conditional(
+        &self,
+        graph: GraphHandle,
+        after: &[NodeHandle],
+        condition: ConditionHandle,
+        kind: ConditionalKind,
+    ) -> Result<(NodeHandle, Vec<GraphHandle>)> {
+        self.driver.graph_add_conditional(self.context, graph, after, condition, kind)
+    }
+
+    /// Adds a launch of a kernel that takes a condition and numbers.
+    fn add_setter(
+        &self,
+        graph: GraphHandle,
+        kernel: &'static KernelSpec,
+        condition: ConditionHandle,
+        numbers: DevicePtr,
+    ) -> NodeHandle {
+        let (function, config) = (self.function(kernel), LaunchConfig::new([1; 3], [1; 3], 0));
+        let len = 1u64;
+        let args = [(&raw const condition.0).cast(), (&raw const numbers.0).cast(), (&raw const len).cast()];
+        self.add(graph, &[], NodeWork::Kernel { function, config, args: &args }).unwrap()
+    }
+
+    /// Adds a launch of [`ADD_ONE`].
+    fn add_adder(
+        &self,
+        graph: GraphHandle,
+        after: &[NodeHandle],
+        numbers: DevicePtr,
+        config: LaunchConfig,
+    ) -> Result<NodeHandle> {
+        let (function, len) = (self.function(&ADD_ONE), u64::from(numbers != DevicePtr::NULL));
+        let args = [(&raw const numbers.0).cast(), (&raw const len).cast()];
+        self.add(graph, after, NodeWork::Kernel { function, config, args: &args })
+    }
+
+    fn enqueue(&self, numbers: DevicePtr, config: LaunchConfig) -> Result<()> {
+        let len = 1u64;
+        let args = [(&raw const numbers.0).cast(), (&raw const len).cast()];
+        unsafe { self.driver.launch(self.context, self.function(&ADD_ONE), &config, &args, self.stream) }
+    }
+
+    fn instantiate(&self, graph: GraphHandle) -> GraphExecHandle {
+        self.driver.graph_instantiate(self.context, graph).unwrap()
+    }
+
+    fn run(&self, exec: GraphExecHandle) -> Result<()> {
+        unsafe { self.driver.graph_launch(self.context, exec, self.stream) }.unwrap();
+        self.wait()
+    }
+}
+
+fn plain() -> LaunchConfig {
+    LaunchConfig::new([1; 3], [1; 3], 0)
+}
+
+#[test]
+fn a_loop_runs_until_a_kernel_ends_it() {
+    let rig = Rig::new();
+    let counters = rig.numbers(&[0, 5]);
+    let graph = rig.graph();
+    let condition = rig.condition(graph, Some(1));
+    let (_, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+    rig.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
+    let exec = rig.instantiate(graph);
+    // The condition and the bodies belong to the executable too.
+    unsafe { rig.driver.graph_destroy(rig.context, graph) };
+    rig.run(exec).unwrap();
+    assert_eq!((rig.number(counters), rig.number(counters.offset(4))), (5, 0));
+    let src = 2u32.to_ne_bytes();
+    let (dst, src) = (counters.offset(4), src.as_ptr().cast());
+    unsafe { rig.driver.copy_to_device(rig.context, dst, src, 4, rig.stream) }.unwrap();
+    rig.run(exec).unwrap();
+    assert_eq!(rig.number(counters), 7);
+}
+
+#[test]
+fn an_uninitialised_condition_keeps_its_value() {
+    let rig = Rig::new();
+    let [wanted, seen] = [3, 0].map(|number| rig.numbers(&[number]));
+    let graph = rig.graph();
+    let condition = rig.condition(graph, None);
+    let (check, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::If).unwrap();
+    rig.add_adder(bodies[0], &[], seen, plain()).unwrap();
+    let set = rig.add_setter(graph, &SET_FROM, condition, wanted);
+    let edges = rig.driver.graph_edges(rig.context, graph).unwrap();
+    assert!(edges.is_empty() && check < set, "the nodes run in the order in which they were added");
+    let exec = rig.instantiate(graph);
+    for expected in [0, 1, 2] {
+        rig.run(exec).unwrap();
+        assert_eq!(rig.number(seen), expected);
+    }
+}
+
+#[test]
+fn conditional_nodes_are_nested() {
+    let rig = Rig::new();
+    let (counters, odd) = (rig.numbers(&[0, 6]), rig.numbers(&[0]));
+    let graph = rig.graph();
+    let (outer, inner) = (rig.condition(graph, Some(1)), rig.condition(graph, Some(1)));
+    let (_, bodies) = rig.conditional(graph, &[], outer, ConditionalKind::While).unwrap();
+    let count = rig.add_setter(bodies[0], &COUNT_DOWN, outer, counters);
+    let (_, chosen) = rig.conditional(bodies[0], &[count], inner, ConditionalKind::IfElse).unwrap();
+    rig.add_adder(chosen[1], &[], odd, plain()).unwrap();
+    let adder = rig.add_adder(chosen[0], &[], odd, plain()).unwrap();
+    rig.add_adder(chosen[0], &[adder], odd, plain()).unwrap();
+    rig.run(rig.instantiate(graph)).unwrap();
+    assert_eq!((rig.number(counters), rig.number(odd)), (6, 12));
+}
+
+#[test]
+fn conditional_nodes_are_where_they_can_be_only() {
+    let rig = Rig::new();
+    let (driver, context) = (&rig.driver, rig.context);
+    let (graph, other) = (rig.graph(), rig.graph());
+    let condition = rig.condition(graph, None);
+    let kind = ConditionalKind::If;
+    refused(rig.conditional(other, &[], condition, kind), INVALID_VALUE, "not of this graph");
+    refused(rig.conditional(graph, &[], condition, ConditionalKind::Switch(0)), INVALID_VALUE, "a body");
+    refused(rig.conditional(graph, &[], ConditionHandle(7), kind), INVALID_VALUE, "not of this graph");
+    let (node, bodies) = rig.conditional(graph, &[], condition, kind).unwrap();
+    refused(rig.conditional(graph, &[node], condition, kind), INVALID_VALUE, "one for each");
+    refused(rig.conditional(bodies[0], &[], condition, kind), INVALID_VALUE, "one for each");
+    refused(driver.graph_clone(context, graph), NOT_SUPPORTED, "cannot be copied");
+    refused(rig.add(other, &[], NodeWork::Child(graph)), NOT_SUPPORTED, "cannot be a child");
+
+    let exec = rig.instantiate(graph);
+    let set = unsafe { driver.graph_exec_set(context, exec, node, NodeWork::Child(other)) };
+    refused(set, INVALID_VALUE, "a conditional node in the executable");
+
+    let function = GraphFunction::new(|| ());
+    rig.add(bodies[0], &[], NodeWork::Host(&function)).unwrap();
+    refused(driver.graph_instantiate(context, graph), NOT_SUPPORTED, "cannot call functions on the host");
+}
+
+#[test]
+fn a_loop_without_end_is_a_fault() {
+    let rig = Rig::new();
+    let graph = rig.graph();
+    let condition = rig.condition(graph, Some(1));
+    rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+    rig.run(rig.instantiate(graph)).unwrap_err();
+    let fault = rig.driver.take_fault(rig.context).unwrap();
+    assert!(fault.kind == FaultKind::Deadlock && fault.message.contains("while node"), "{fault:?}");
+}
+
+#[test]
+fn an_update_brings_its_own_conditions() {
+    let rig = Rig::new();
+    let build = |rounds: u32| {
+        let counters = rig.numbers(&[0, rounds]);
+        let graph = rig.graph();
+        let condition = rig.condition(graph, Some(1));
+        let (outer, bodies) = rig.conditional(graph, &[], condition, ConditionalKind::While).unwrap();
+        let node = rig.add_setter(bodies[0], &COUNT_DOWN, condition, counters);
+        (graph, outer, bodies[0], node, counters)
+    };
+    let (graph, _, _, node, counters) = build(3);
+    let exec = rig.instantiate(graph);
+    let (other, outer, body, added, other_counters) = build(4);
+    let update = || unsafe { rig.driver.graph_exec_update(rig.context, exec, other) }.unwrap();
+    assert_eq!(update(), ExecUpdate::Done);
+    unsafe { rig.driver.graph_destroy(rig.context, graph) };
+    rig.run(exec).unwrap();
+    assert_eq!((rig.number(counters), rig.number(other_counters)), (0, 4));
+
+    rig.add(body, &[added], NodeWork::Empty).unwrap();
+    let ExecUpdate::Refused { node: found, reason } = update() else { panic!("updated") };
+    assert!(found == Some(outer) && reason.contains("1 nodes here, the graph has 2"), "{reason}");
+    // A node of a body is set by its name in the graph that the executable was made of.
+    let (function, config, null) = (rig.function(&ADD_ONE), plain(), 1u64);
+    let args = [(&raw const counters.0).cast(), (&raw const null).cast()];
+    let work = NodeWork::Kernel { function, config, args: &args };
+    unsafe { rig.driver.graph_exec_set(rig.context, exec, node, work) }.unwrap();
+    let unknown = unsafe { rig.driver.graph_exec_set(rig.context, exec, added, work) };
+    refused(unknown, INVALID_VALUE, "was not made with node");
+}
+
+#[test]
+fn a_panicking_kernel_stops_its_graph() {
+    let rig = Rig::new();
+    let numbers = rig.numbers(&[0]);
+    let graph = rig.graph();
+    let first = rig.add_adder(graph, &[], numbers, plain()).unwrap();
+    let second = rig.add_adder(graph, &[first], DevicePtr::NULL, plain()).unwrap();
+    rig.add_adder(graph, &[second], numbers, plain()).unwrap();
+    rig.run(rig.instantiate(graph)).unwrap_err();
+    let fault = rig.driver.take_fault(rig.context).unwrap();
+    assert_eq!((fault.kind, fault.kernel.as_deref()), (FaultKind::Panic, Some("add_one")));
+    let data: *const u32 = std::ptr::with_exposed_provenance(numbers.0 as usize);
+    assert_eq!(unsafe { *data }, 1, "the last has not run");
+}
+
+#[test]
+fn captured_launches_keep_their_arguments() {
+    let rig = Rig::new();
+    let (driver, context) = (&rig.driver, rig.context);
+    let numbers = rig.numbers(&[0, 0]);
+    driver.capture_begin(context, rig.stream, CaptureMode::ThreadLocal).unwrap();
+    rig.enqueue(numbers, plain()).unwrap();
+    let dependent = LaunchConfig { dependent: true, ..plain() };
+    rig.enqueue(numbers.offset(4), dependent).unwrap();
+    rig.enqueue(numbers.offset(4), plain()).unwrap();
+    let graph = driver.capture_end(context, rig.stream).unwrap();
+    let nodes = driver.graph_nodes(context, graph).unwrap();
+    let function = rig.function(&ADD_ONE);
+    let expected = [plain(), dependent, plain()].map(|config| NodeInfo::Kernel { function, config });
+    assert!(nodes.iter().map(|node| driver.graph_node(context, *node).unwrap()).eq(expected));
+    let edges = driver.graph_edges(context, graph).unwrap();
+    assert_eq!(edges.iter().map(|edge| edge.early).collect::<Vec<_>>(), [true, false]);
+    let exec = rig.instantiate(graph);
+    rig.run(exec).unwrap();
+    rig.run(exec).unwrap();
+    assert_eq!((rig.number(numbers), rig.number(numbers.offset(4))), (2, 4));
+}
+
+#[test]
+fn impossible_cluster_sizes_are_refused() {
+    let rig = Rig::new();
+    let (driver, context) = (&rig.driver, rig.context);
+    let (numbers, function) = (rig.numbers(&[0]), rig.function(&ADD_ONE));
+    let config =
+        |grid: [u32; 3], cluster: [u32; 3]| LaunchConfig { cluster, ..LaunchConfig::new(grid, [1; 3], 0) };
+    assert_eq!(driver.function_max_cluster(context, function, plain()).unwrap(), 8);
+    let graph = rig.graph();
+    let code = INVALID_CLUSTER_SIZE;
+    for (config, text) in [
+        (config([16, 1, 1], [16, 1, 1]), "there can be 1 to 8"),
+        (config([16, 1, 1], [0, 1, 1]), "there can be 1 to 8"),
+        (config([16, 1, 1], [1 << 31, 1 << 31, 1 << 31]), "there can be 1 to 8"),
+        (config([9, 2, 1], [2, 2, 1]), "whole clusters"),
+        (config([8, 1, 1], [1, 2, 1]), "whole clusters"),
+    ] {
+        refused(rig.enqueue(numbers, config), code, text);
+        refused(rig.add_adder(graph, &[], numbers, config), code, text);
+        refused(driver.function_resident_clusters(context, function, config), code, text);
+    }
+    let large = config([16, 1, 1], [4, 4, 1]);
+    driver.function_allow_large_clusters(context, function).unwrap();
+    assert_eq!(driver.function_max_cluster(context, function, plain()).unwrap(), 16);
+    refused(rig.enqueue(numbers, large), code, "whole clusters");
+    let resident =
+        |cluster| driver.function_resident_clusters(context, function, config([16, 1, 1], cluster)).unwrap();
+    let single = resident([1; 3]);
+    let blocks = driver.function_occupancy(context, function, 1, 0).unwrap();
+    assert_eq!(single, blocks * driver.device_properties(0).unwrap().multiprocessors);
+    assert_eq!(resident([16, 1, 1]), single / 16);
+    for call in [Call::FunctionMaxCluster, Call::FunctionResidentClusters, Call::FunctionAllowLargeClusters] {
+        assert!(driver.calls(call) > 0, "{}", call.name());
+    }
+    assert_eq!(rig.number(numbers), 0, "nothing of it ran");
+}
+
+#[test]
+fn a_cooperative_grid_fits_or_is_refused() {
+    let rig = Rig::new();
+    let numbers = rig.numbers(&[0]);
+    let properties = rig.driver.device_properties(0).unwrap();
+    let threads = 512;
+    let most = properties.multiprocessors * (properties.max_threads_per_multiprocessor / threads);
+    let config = |blocks, cooperative| LaunchConfig {
+        cooperative,
+        ..LaunchConfig::new([blocks, 1, 1], [threads, 1, 1], 0)
+    };
+    let text = format!("{most} of them fit");
+    refused(rig.enqueue(numbers, config(most + 1, true)), COOPERATIVE_LAUNCH_TOO_LARGE, &text);
+    let graph = rig.graph();
+    let added = rig.add_adder(graph, &[], numbers, config(most + 1, true));
+    refused(added, COOPERATIVE_LAUNCH_TOO_LARGE, &text);
+    rig.add_adder(graph, &[], numbers, config(most, true)).unwrap();
+    rig.add_adder(graph, &[], numbers, config(most + 1, false)).unwrap();
+    rig.enqueue(numbers, plain()).unwrap();
+    assert_eq!(rig.number(numbers), 1, "the stream is usable");
+}

@@ -1,0 +1,16 @@
+//! The emulated driver through the calls of the trait `Driver`: what each does and refuses, graphs, order, races.
+
+mod activity;
+mod calls;
+#[path = "../../../../runtime/tests/common/mod.rs"]
+mod common;
+mod copies;
+mod graph_kernels;
+mod graphs;
+#[path = "../../../../runtime/tests/common/machine.rs"]
+mod machine;
+mod races;
+mod red_zones;
+mod rig;
+mod schedules;
+mod virtual_memory;

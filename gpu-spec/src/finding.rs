@@ -1,0 +1,250 @@
+//! Findings of `warpsmith check`, as text and as JSON. Not compiled for the GPU.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FindingKind {
+    /// Two threads access the same memory, one of them writes, and nothing orders them.
+    Race,
+    /// The same, of atomic operations that are atomic for the threads of one block alone.
+    NarrowScope,
+    /// Two launches, or a launch and a copy, access the same memory on streams that nothing orders, and one writes.
+    StreamRace,
+    /// An access outside a buffer or a shared array.
+    OutOfBounds,
+    /// An access to a buffer that was freed.
+    Freed,
+    /// A read of memory that nothing has written.
+    Uninitialized,
+    /// An access at an address that is no multiple of its size.
+    Misaligned,
+    /// The kernel was compiled without instrumentation, so that nothing was checked.
+    NotInstrumented,
+}
+
+impl FindingKind {
+    /// A short name without spaces, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            FindingKind::Race => "race",
+            FindingKind::NarrowScope => "narrow-scope",
+            FindingKind::StreamRace => "stream-race",
+            FindingKind::OutOfBounds => "out-of-bounds",
+            FindingKind::Freed => "freed",
+            FindingKind::Uninitialized => "uninitialized",
+            FindingKind::Misaligned => "misaligned",
+            FindingKind::NotInstrumented => "not-instrumented",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            FindingKind::Race => "data race",
+            FindingKind::NarrowScope => "race of atomics whose scope is too narrow",
+            FindingKind::StreamRace => "race between streams",
+            FindingKind::OutOfBounds => "access out of bounds",
+            FindingKind::Freed => "access to freed memory",
+            FindingKind::Uninitialized => "read of uninitialized memory",
+            FindingKind::Misaligned => "misaligned access",
+            FindingKind::NotInstrumented => "not checked",
+        }
+    }
+}
+
+/// One access of a finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// `read`, `write`, `atomic read`, `atomic update`.
+    pub operation: String,
+    /// The block.
+    pub block: [u32; 3],
+    /// The thread in its block.
+    pub thread: [u32; 3],
+    /// The place in the source, the innermost function first, up to the kernel.
+    pub frames: Vec<Frame>,
+}
+
+impl Access {
+    /// The frame to show first: the innermost outside the device library.
+    pub fn place(&self) -> Option<&Frame> {
+        let library =
+            |frame: &&Frame| frame.function.contains("gpu_std::") || frame.file.contains("gpu-std/src/");
+        self.frames.iter().find(|frame| !library(frame) && frame.line != 0).or(self.frames.first())
+    }
+}
+
+/// One frame of a call stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The function, as the debug information names it.
+    pub function: String,
+    /// The file; empty without debug information.
+    pub file: String,
+    /// The line, 0 without debug information.
+    pub line: u32,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.file.is_empty() {
+            return write!(f, "in {} (no line information)", self.function);
+        }
+        if self.line == 0 {
+            return write!(
+                f,
+                "{} in {} (the compiler has moved or merged the access)",
+                self.file, self.function
+            );
+        }
+        write!(f, "{}:{} in {}", self.file, self.line, self.function)
+    }
+}
+
+/// Something wrong that a kernel did, once for each pair of places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// The memory: a parameter and element, or a shared array and byte.
+    pub memory: String,
+    /// The access that showed it.
+    pub access: Option<Access>,
+    /// The access before, of a race.
+    pub other: Option<Access>,
+    /// What would be right.
+    pub advice: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind.title())?;
+        if !self.memory.is_empty() {
+            write!(f, ": {}", self.memory)?;
+        }
+        for (access, before) in [(&self.access, ""), (&self.other, "earlier ")] {
+            let Some(access) = access else { continue };
+            let Access { operation, block, thread, .. } = access;
+            write!(f, "\n  {before}{operation} by thread {} of block {}", Index(thread), Index(block))?;
+            frames(f, access)?;
+        }
+        write!(f, "\n  help: {}", self.advice)
+    }
+}
+
+/// The place first, then the functions it is in, as far as the kernel.
+fn frames(f: &mut fmt::Formatter<'_>, access: &Access) -> fmt::Result {
+    let Some(place) = access.place() else {
+        return write!(f, "\n    at an unknown place: the program has no line information");
+    };
+    write!(f, "\n    at {place}")?;
+    let outer = access.frames.iter().skip_while(|frame| *frame != place).skip(1);
+    for frame in outer.filter(|frame| frame.line != 0).take(6) {
+        write!(f, "\n    called at {frame}")?;
+    }
+    Ok(())
+}
+
+impl Finding {
+    /// The finding as one line of JSON.
+    pub fn json(&self) -> String {
+        let mut out = String::new();
+        let _ = write!(out, r#"{{"kind":"{}","kernel":{}"#, self.kind.name(), Quoted(self.kernel));
+        let _ = write!(out, r#","memory":{},"advice":{}"#, Quoted(&self.memory), Quoted(&self.advice));
+        let _ = write!(out, r#","text":{}"#, Quoted(&self.to_string()));
+        for (name, access) in [("access", &self.access), ("other", &self.other)] {
+            let Some(access) = access else { continue };
+            let Access { operation, block, thread, frames } = access;
+            let _ = write!(
+                out,
+                r#","{name}":{{"operation":{},"block":{block:?},"thread":{thread:?},"place":{},"frames":["#,
+                Quoted(operation),
+                access.place().and_then(|place| frames.iter().position(|f| f == place)).unwrap_or(0)
+            );
+            for (i, Frame { function, file, line }) in frames.iter().enumerate() {
+                let comma = if i == 0 { "" } else { "," };
+                let (function, file) = (Quoted(function), Quoted(file));
+                let _ = write!(out, r#"{comma}{{"function":{function},"file":{file},"line":{line}}}"#);
+            }
+            out.push_str("]}");
+        }
+        out.push('}');
+        out
+    }
+}
+
+/// What was found in some launches. As text, each finding begins with its kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Findings {
+    /// Each once for a pair of places in a launch, in the order in which they happened.
+    pub findings: Vec<Finding>,
+    /// How many were found beyond the limit.
+    pub more: u64,
+}
+
+impl Findings {
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty() && self.more == 0
+    }
+
+    /// Appends others.
+    pub fn add(&mut self, other: Findings) {
+        self.findings.extend(other.findings);
+        self.more += other.more;
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, finding) in self.findings.iter().enumerate() {
+            write!(f, "{}kernel `{}`: {finding}", if i == 0 { "" } else { "\n" }, finding.kernel)?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more findings, beyond the limit"),
+        }
+    }
+}
+
+/// `[3,0,0]`.
+struct Index<'a>(&'a [u32; 3]);
+
+impl fmt::Display for Index<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.0;
+        write!(f, "[{x},{y},{z}]")
+    }
+}
+
+/// A string of JSON.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                c if (c as u32) < 0x20 => write!(f, "\\u{:04x}", c as u32)?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_escapes_what_it_must() {
+        assert_eq!(Quoted("a\"\\\n\u{e9}").to_string(), "\"a\\\"\\\\\\u000a\u{e9}\"");
+    }
+}

@@ -1,0 +1,51 @@
+//! Records what devices and host did, and makes traces of it.
+//!
+//! ```
+//! use warpsmith_profiler::{Profiler, ProfilerOptions};
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::emulated(0)?;
+//! let profiler = Profiler::start(ProfilerOptions::default())?;
+//! let mut x = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1 << 20)?;
+//! device.default_stream().memset(&mut x, 1)?;
+//! let trace = profiler.stop()?;
+//! println!("{}", trace.summary().text(10));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | wanted | use |
+//! | --- | --- |
+//! | the trace of a part of a program | [`Profiler::start`] and [`Profiler::stop`], or [`Profiler::guard`] |
+//! | a file, whatever its size | [`Profiler::to_file`] |
+//! | some steps of a loop | [`Schedule`] |
+//! | what the hardware counts: bytes, hits, occupancy, stalls | [`Counters`] |
+//! | a program that was not changed | `WARPSMITH_PROFILE=FILE` or `WARPSMITH_COUNTERS=FILE` in its environment |
+#![deny(missing_docs)]
+
+mod counters;
+mod environment;
+mod error;
+mod inlet;
+mod join;
+mod names;
+mod observer;
+mod options;
+mod output;
+mod profiler;
+mod ranges;
+mod raw;
+mod recording;
+mod samples;
+mod schedule;
+
+pub use warpsmith_core::driver::activity::ActivityError;
+pub use warpsmith_core::driver::counters::{CounterError, CounterPermission, Obstacle};
+pub use warpsmith_trace as trace;
+
+pub use self::counters::{CounterOptions, Counters};
+pub use self::error::{ProfilerError, Result};
+pub use self::options::ProfilerOptions;
+pub use self::profiler::{FileProfiler, Profiler, ProfilerGuard, Written};
+pub use self::schedule::{Schedule, Scheduled};

@@ -1,0 +1,20 @@
+//! The profiler by its public interface. One profiler records in a process, so each test that starts one has a process of its own.
+
+#[path = "../../../runtime/tests/common/alone.rs"]
+mod alone;
+#[path = "../../../runtime/tests/common/mod.rs"]
+mod common;
+mod counters_on_gpu;
+mod golden;
+mod graph_nodes;
+mod graph_nodes_on_gpu;
+#[path = "../../../runtime/tests/common/bench_kernels.rs"]
+mod kernels;
+mod misuse;
+mod node_programs;
+mod ranges;
+mod records;
+mod records_on_gpu;
+mod rig;
+#[path = "../../../runtime/tests/common/under_test.rs"]
+mod under_test;

@@ -1,0 +1,199 @@
+//! Snapshots in files: JSON and pickles.
+//!
+//! Guarantees: what [`Snapshot::write_json`] or [`Snapshot::write_pickle`] wrote, [`Snapshot::read`] reads back
+//! equal. The content decides which of the two a file is, not its name. Reading runs nothing that a pickle names.
+//! A file that is missing, damaged or something else is an error of one line, never a panic.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::data;
+use super::machine::Problem;
+use super::{Snapshot, write};
+
+/// The first byte of a pickle of protocol 2 or later.
+const PICKLE: u8 = 0x80;
+/// What a compressed file begins with.
+const GZIP: &[u8] = b"\x1f\x8b";
+/// What some editors begin a text with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A memory snapshot that could not be written or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the memory snapshot {} {reason}", path.display())]
+#[non_exhaustive]
+pub struct SnapshotError {
+    /// The file.
+    pub path: PathBuf,
+    /// The cause, and the remedy.
+    pub reason: String,
+}
+
+impl Snapshot {
+    /// The snapshot as one JSON document.
+    pub fn to_json(&self) -> String {
+        // Keys are strings and numbers are finite or null: nothing here can fail to become JSON.
+        serde_json::to_string(&self.for_files()).unwrap_or_default()
+    }
+
+    /// Writes the snapshot as JSON.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the file cannot be written.
+    pub fn write_json(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
+    }
+
+    /// Writes the snapshot as a pickle, which PyTorch's viewers read.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the file cannot be written.
+    pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
+    }
+
+    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle, compressed by gzip or not.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when there is no such file, it is larger than 2 GiB, it unpacks to more than that or than 50 times
+    /// its size, or it is damaged or no snapshot.
+    pub fn read(path: impl AsRef<Path>) -> Result<Snapshot, SnapshotError> {
+        let path = path.as_ref();
+        let bytes = bounded(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => failure(path, "is not there; give the path of a file that holds one"),
+            _ => failure(path, format!("cannot be read: {error}")),
+        })?;
+        Self::from_bytes(&bytes).map_err(|reason| failure(path, reason))
+    }
+
+    /// As [`Self::read`], with the content of a file.
+    ///
+    /// # Errors
+    /// The cause.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot, String> {
+        if bytes.starts_with(GZIP) {
+            return Self::from_plain(&unpacked(bytes)?, bytes.len());
+        }
+        Self::from_plain(bytes, bytes.len())
+    }
+
+    /// From a content that takes so many bytes in its file.
+    fn from_plain(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+        let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        match (bytes.first(), first) {
+            (Some(&PICKLE), _) => from_pickle(bytes, in_file),
+            // A dict, a list, or the name of one, of protocol 0 or 1.
+            (Some(b'(' | b'}' | b']' | b'c'), _) => from_pickle(bytes, in_file),
+            (_, Some(b'{' | b'[')) => from_json(bytes),
+            (_, None) => Err("is empty; write it again".to_owned()),
+            _ => Err("is not one: it begins neither like a pickle nor like JSON; \
+                      give a file that `write_pickle` or `write_json` made"
+                .to_owned()),
+        }
+    }
+
+    /// The snapshot with a history, if only an empty one, for every device that has segments: viewers look for
+    /// devices there.
+    fn for_files(&self) -> Cow<'_, Snapshot> {
+        let devices = self.segments.iter().map(|segment| segment.device as usize + 1).max().unwrap_or(0);
+        if self.device_traces.len() >= devices || devices > MOST_DEVICES {
+            return Cow::Borrowed(self);
+        }
+        let mut padded = self.clone();
+        padded.device_traces.resize_with(devices, Vec::new);
+        Cow::Owned(padded)
+    }
+}
+
+/// More devices than a machine has: an ordinal above is damage, not a reason to write a list for each.
+const MOST_DEVICES: usize = 1024;
+
+/// The largest file that is read, in bytes.
+const MOST_BYTES: u64 = 2 << 30;
+
+/// The content of a file of up to [`MOST_BYTES`].
+fn bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let limit = MOST_BYTES >> 30;
+        io::Error::other(format!("it is larger than {limit} GiB; record fewer entries or shorter stacks"))
+    };
+    let file = File::open(path)?;
+    if file.metadata()?.len() > MOST_BYTES {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // Not all that can be read has a length.
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
+}
+
+/// How many times longer than a compressed file, and how long in any case, its content may be.
+const MOST_RATIO: u64 = 50;
+const ANY_LENGTH: u64 = 64 << 20;
+
+/// What a compressed file holds.
+fn unpacked(file: &[u8]) -> Result<Vec<u8>, String> {
+    let most = (file.len() as u64 * MOST_RATIO).clamp(ANY_LENGTH, MOST_BYTES);
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(file).take(most + 1).read_to_end(&mut bytes).map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => too_short(file),
+        _ => format!("cannot be unpacked: {error}; copy or write it again"),
+    })?;
+    if bytes.len() as u64 > most {
+        let mib = most >> 20;
+        return Err(format!(
+            "unpacks to more than {mib} MiB, which a snapshot does not; unpack it and read that"
+        ));
+    }
+    Ok(bytes)
+}
+
+fn to_file(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), SnapshotError> {
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        content(&mut file)?;
+        file.flush()
+    });
+    written.map_err(|error| {
+        failure(path, format!("cannot be written: {error}; give a path in a folder that can be written to"))
+    })
+}
+
+fn failure(path: &Path, reason: impl Into<String>) -> SnapshotError {
+    SnapshotError { path: path.to_path_buf(), reason: reason.into() }
+}
+
+fn from_json(bytes: &[u8]) -> Result<Snapshot, String> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| if error.is_eof() { too_short(bytes) } else { no_snapshot("JSON", &error) })
+}
+
+fn from_pickle(bytes: &[u8], in_file: usize) -> Result<Snapshot, String> {
+    data::read(bytes, in_file).map_err(|problem| match problem {
+        Problem::TooMany => no_snapshot("a pickle", &"it holds more values than a file of its size does"),
+        Problem::CutOff => too_short(bytes),
+        Problem::At(at) => no_snapshot("a pickle", &format_args!("byte {at} is no part of plain data")),
+        Problem::Content(error) => no_snapshot("a pickle", &error),
+    })
+}
+
+fn too_short(bytes: &[u8]) -> String {
+    format!("is cut off after {} bytes; copy or write it again", bytes.len())
+}
+
+fn no_snapshot(kind: &str, reason: &dyn Display) -> String {
+    const LONGEST: usize = 200;
+    let reason = reason.to_string();
+    let words = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown: String = words.chars().take(LONGEST).collect();
+    format!("is {kind}, but not that of a snapshot: {shown}; give another file, or write it again")
+}

@@ -1,0 +1,150 @@
+//! Writes a snapshot as a pickle of protocol 2, made of dicts, lists, tuples, strings and numbers only.
+//!
+//! Guarantees: any Python 3 loads it without a library, and so does PyTorch's viewer in JavaScript, which knows
+//! only a part of the opcodes and makes a plain number of at most eight bytes. Strings and stacks that occur
+//! often are written once.
+
+use std::collections::HashMap;
+use std::io::{Error, Result, Write};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{Snapshot, opcode};
+
+/// Items that are put into a list at once: Python's own number, which keeps readers' stacks small.
+const BATCH: usize = 1000;
+/// Keys of the whole that viewers know and our snapshots have nothing for.
+const EMPTY: [&str; 3] = ["external_annotations", "host_segments", "host_traces"];
+
+/// Writes `snapshot` to `out`.
+pub fn write(snapshot: &Snapshot, out: &mut impl Write) -> Result<()> {
+    let mut pickle = Pickle { out, strings: HashMap::new(), stacks: HashMap::new(), memos: 0 };
+    pickle.put(&[opcode::PROTO, 2, opcode::EMPTY_DICT, opcode::MARK])?;
+    pickle.string("segments")?;
+    pickle.list(&snapshot.segments, Pickle::any)?;
+    pickle.string("device_traces")?;
+    pickle.list(&snapshot.device_traces, |p, trace| p.list(trace, Pickle::any))?;
+    pickle.string("allocator_settings")?;
+    pickle.any(&snapshot.allocator_settings)?;
+    for key in EMPTY {
+        pickle.string(key)?;
+        pickle.put(&[opcode::EMPTY_LIST])?;
+    }
+    pickle.put(&[opcode::SETITEMS, opcode::STOP])
+}
+
+struct Pickle<'o, W> {
+    out: &'o mut W,
+    strings: HashMap<String, u32>,
+    stacks: HashMap<Value, u32>,
+    /// Values that can be referred to.
+    memos: u32,
+}
+
+impl<W: Write> Pickle<'_, W> {
+    /// A small part of the snapshot: it is in memory a second time while it is written.
+    fn any(&mut self, item: &impl Serialize) -> Result<()> {
+        self.value(&serde_json::to_value(item)?)
+    }
+
+    fn value(&mut self, value: &Value) -> Result<()> {
+        match value {
+            Value::Null => self.put(&[opcode::NONE]),
+            Value::Bool(value) => self.put(&[if *value { opcode::NEWTRUE } else { opcode::NEWFALSE }]),
+            Value::Number(number) => match (number.as_i128(), number.as_f64()) {
+                (Some(number), _) => self.number(number),
+                (None, float) => {
+                    self.put(&[opcode::BINFLOAT])?;
+                    self.put(&float.unwrap_or(f64::NAN).to_be_bytes())
+                }
+            },
+            Value::String(text) => self.string(text),
+            Value::Array(items) => self.list(items, Self::value),
+            Value::Object(entries) => self.dict(entries),
+        }
+    }
+
+    fn dict(&mut self, entries: &Map<String, Value>) -> Result<()> {
+        self.put(&[opcode::EMPTY_DICT, opcode::MARK])?;
+        for (key, value) in entries {
+            self.string(key)?;
+            match (key.as_str(), value) {
+                ("frames", stack) => self.stack(stack)?,
+                ("pool_id" | "segment_pool_id", Value::Array(pair)) if pair.len() == 2 => {
+                    pair.iter().try_for_each(|number| self.value(number))?;
+                    self.put(&[opcode::TUPLE2])?;
+                }
+                _ => self.value(value)?,
+            }
+        }
+        self.put(&[opcode::SETITEMS])
+    }
+
+    fn stack(&mut self, frames: &Value) -> Result<()> {
+        if let Some(&memo) = self.stacks.get(frames) {
+            return self.memo(opcode::BINGET, opcode::LONG_BINGET, memo);
+        }
+        self.value(frames)?;
+        let memo = self.remember()?;
+        self.stacks.insert(frames.clone(), memo);
+        Ok(())
+    }
+
+    fn list<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T) -> Result<()>) -> Result<()> {
+        self.put(&[opcode::EMPTY_LIST])?;
+        for batch in items.chunks(BATCH) {
+            self.put(&[opcode::MARK])?;
+            batch.iter().try_for_each(|item| write(self, item))?;
+            self.put(&[opcode::APPENDS])?;
+        }
+        Ok(())
+    }
+
+    fn string(&mut self, text: &str) -> Result<()> {
+        if let Some(&memo) = self.strings.get(text) {
+            return self.memo(opcode::BINGET, opcode::LONG_BINGET, memo);
+        }
+        let length = u32::try_from(text.len()).map_err(|_| Error::other("a text has over 4 GiB"))?;
+        self.put(&[opcode::BINUNICODE])?;
+        self.put(&length.to_le_bytes())?;
+        self.put(text.as_bytes())?;
+        let memo = self.remember()?;
+        self.strings.insert(text.to_owned(), memo);
+        Ok(())
+    }
+
+    fn number(&mut self, value: i128) -> Result<()> {
+        if let Ok(value) = u8::try_from(value) {
+            return self.put(&[opcode::BININT1, value]);
+        }
+        if let Ok(value) = i32::try_from(value) {
+            self.put(&[opcode::BININT])?;
+            return self.put(&value.to_le_bytes());
+        }
+        // Beyond 63 bits the sign needs a byte of its own.
+        let length = if i64::try_from(value).is_ok() { 8 } else { 16 };
+        self.put(&[opcode::LONG1, length])?;
+        self.put(&value.to_le_bytes()[..length.into()])
+    }
+
+    /// Lets the value that was written last be referred to by the number that is returned.
+    fn remember(&mut self) -> Result<u32> {
+        let memo = self.memos;
+        self.memos += 1;
+        self.memo(opcode::BINPUT, opcode::LONG_BINPUT, memo)?;
+        Ok(memo)
+    }
+
+    fn memo(&mut self, short: u8, long: u8, memo: u32) -> Result<()> {
+        if let Ok(memo) = u8::try_from(memo) {
+            return self.put(&[short, memo]);
+        }
+        self.put(&[long])?;
+        self.put(&memo.to_le_bytes())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes)
+    }
+}
