@@ -8,9 +8,9 @@ use std::path::Path;
 use comfy_table::Cell;
 use serde::Serialize;
 use warpsmith::driver::counters::CounterPermission;
-use warpsmith::library::Vendor;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::{Cache, toolchain};
+use warpsmith_libraries::Vendor;
 
 use crate::args::JsonArg;
 use crate::image;

@@ -8,7 +8,9 @@
 
 mod args;
 mod check;
+#[cfg(any(feature = "collective", feature = "profiler"))]
 mod child;
+#[cfg(feature = "profiler")]
 mod counters;
 #[cfg(feature = "collective")]
 mod descendants;
@@ -26,18 +28,21 @@ mod memory_view;
 mod network;
 mod new;
 mod occupancy;
+#[cfg(feature = "profiler")]
 mod outputs;
+#[cfg(feature = "profiler")]
 mod profile;
 #[cfg(feature = "collective")]
 mod ranks;
 mod setup;
+#[cfg(feature = "profiler")]
 mod trace;
 mod visibility;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-#[cfg(not(feature = "collective"))]
+#[cfg(not(all(feature = "collective", feature = "profiler")))]
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::{Program, said};
 
@@ -62,14 +67,24 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "collective")]
         Command::Launch(args) => launch::run(&args),
         #[cfg(not(feature = "collective"))]
-        Command::Launch(_) => Err(Failure::Use(
-            "`launch` is left out of this program: install it with `--features full`".to_owned(),
-        )),
+        Command::Launch(_) => left_out("launch"),
         Command::Measure(command) => command.run(&program),
         Command::Memory(args) => memory::run(&args),
         Command::New(args) => new::run(&args),
+        #[cfg(feature = "profiler")]
         Command::Profile(args) => profile::run(&args),
+        #[cfg(not(feature = "profiler"))]
+        Command::Profile(_) => left_out("profile"),
         Command::Setup => setup::run(),
+        #[cfg(feature = "profiler")]
         Command::Trace(args) => trace::run(&args),
+        #[cfg(not(feature = "profiler"))]
+        Command::Trace(_) => left_out("trace"),
     })
+}
+
+/// The error of a command that this program was compiled without.
+#[cfg(not(all(feature = "collective", feature = "profiler")))]
+fn left_out<T>(command: &str) -> Result<T, Failure> {
+    Err(Failure::Use(format!("`{command}` is left out of this program: install it with `--features full`")))
 }

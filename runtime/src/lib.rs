@@ -30,5 +30,28 @@ pub use warpsmith_core::*;
 #[cfg(feature = "emulated")]
 #[cfg_attr(docsrs, doc(cfg(feature = "emulated")))]
 pub use warpsmith_emulated as emulated;
-#[cfg(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse"))]
-pub use warpsmith_libraries as library;
+
+/// NVIDIA's libraries, a feature each. They are loaded when a program first uses them.
+// One by one, so that the compiler can say which feature one needs.
+pub mod library {
+    #[cfg(any(feature = "blas", feature = "dnn"))]
+    pub use warpsmith_libraries::PlanCache;
+    #[cfg(feature = "blas")]
+    pub use warpsmith_libraries::blas;
+    #[cfg(feature = "dnn")]
+    pub use warpsmith_libraries::dnn;
+    #[cfg(feature = "fft")]
+    pub use warpsmith_libraries::fft;
+    #[cfg(feature = "rand")]
+    pub use warpsmith_libraries::rand;
+    #[cfg(feature = "sparse")]
+    pub use warpsmith_libraries::sparse;
+    #[cfg(any(
+        feature = "blas",
+        feature = "dnn",
+        feature = "fft",
+        feature = "rand",
+        feature = "sparse"
+    ))]
+    pub use warpsmith_libraries::{LibraryError, Vendor, VendorVersion};
+}

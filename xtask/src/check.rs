@@ -1,8 +1,7 @@
 //! Everything a change must pass. Stops at the first failure.
 //!
-//! One profile and one target folder serve all steps, and nothing incremental is written: a run from scratch
-//! compiles each crate once to check it and once to run it. Clippy checks for the documentation too, and lints the
-//! user's package while that is compiled to be run: see [`with_clippy`].
+//! One profile and one target folder serve all steps, and nothing incremental is written. Clippy compiles the tests, so that
+//! each crate goes through the compiler once: see [`with_clippy`]. The documentation is that of the same libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,12 +10,13 @@ use std::time::Instant;
 use crate::book;
 use crate::browser;
 use crate::check_kernels::check_device_library;
+use crate::documentation;
 use crate::error::Result;
 use crate::layers;
 use crate::licences;
 use crate::package;
 use crate::perfetto;
-use crate::process::{cargo, find, run, step};
+use crate::process::{beside_cargo, cargo, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
@@ -48,17 +48,35 @@ pub fn check(root: &Path) -> Result<()> {
         command
     };
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
-    let clippy = || run(&mut workspace(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    let tests = || run(&mut workspace(&["test", "--workspace", "--no-fail-fast"]));
+    let build = || {
+        let mut build = workspace(&["test", "--workspace", "--all-targets", "--no-run", "--keep-going"]);
+        run(with_clippy(&mut build))
+    };
+    let tests = || {
+        let programs = ["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"];
+        run(with_clippy(&mut workspace(&programs)))
+    };
+    let documentation = || {
+        let mut examples = workspace(&["test", "--workspace", "--no-fail-fast", "--doc"]);
+        documentation::check(with_clippy(&mut examples), target_dir(root).join("doc"))
+    };
     // They are left out of `cargo test`, which must pass on machines without a browser.
     let page = || {
         browser::ensure()?;
         let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
-        run(workspace(&programs).args(["--", "--ignored", "in_browser::"]))
+        run(with_clippy(&mut workspace(&programs)).args(["--", "--ignored", "in_browser::"]))
     };
     let engine = || {
         perfetto::ensure(root)?;
-        run(&mut workspace(&["test", "--workspace", "--test", "trace", "--", "--ignored", "engine::"]))
+        run(with_clippy(&mut workspace(&[
+            "test",
+            "--workspace",
+            "--test",
+            "trace",
+            "--",
+            "--ignored",
+            "engine::",
+        ])))
     };
     let examples = || {
         EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
@@ -66,23 +84,16 @@ pub fn check(root: &Path) -> Result<()> {
         run(processes.args(["launch", "-n", "2"]).arg(built_example(root, "data-parallel")).arg("cpu"))
     };
     // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
-    let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
-    let documentation = || {
-        let features = "warpsmith/full,warpsmith/criterion,warpsmith/testing";
-        let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", features]);
-        run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
-    };
-    // Each family alone, none, and what the command has: what one needs of another would be missing. For the GPU as far as rustc
-    // finds errors.
-    let families = || {
-        ["", "histogram", "rows", "scan", "sort", "command", "command,histogram", "command,scan"]
-            .into_iter()
-            .try_for_each(|family| {
-                let features = ["--no-default-features", "--features", family, "--", "-D", "warnings"];
-                let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
-                clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
-                run(clippy.args(features))
-            })
+    let scaffold =
+        || package::scaffold(root, &["test", "--workspace", "--all-targets", "--no-run"], with_clippy);
+    // What one of these needs of another would be missing. For the GPU as far as rustc finds errors.
+    let features = || {
+        ["", "histogram", "rows", "scan", "sort", "emulated,command"].into_iter().try_for_each(|some| {
+            let features = ["--no-default-features", "--features", some, "--", "-D", "warnings"];
+            let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
+            clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
+            run(clippy.args(features))
+        })
     };
     let layers = || layers::check(root);
     let licences = || licences::check(root);
@@ -93,10 +104,10 @@ pub fn check(root: &Path) -> Result<()> {
         ("layers", &layers),
         ("licences", &licences),
         ("guide", &guide),
-        ("clippy", &clippy),
-        ("families of kernels", &families),
-        ("documentation", &documentation),
+        ("features", &features),
+        ("build", &build),
         ("tests", &tests),
+        ("documentation", &documentation),
         ("checked kernels", &checked_kernels),
         ("pages in a browser", &page),
         ("traces in Perfetto's engine", &engine),
@@ -119,10 +130,7 @@ pub fn check(root: &Path) -> Result<()> {
 /// Has cargo compile the workspace's packages with clippy's compiler, as `cargo clippy -- -D warnings` has it: what that
 /// has checked is used, and what is compiled is linted.
 fn with_clippy(command: &mut Command) -> &mut Command {
-    let beside_cargo =
-        std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("clippy-driver"));
-    let driver = beside_cargo.filter(|driver| driver.is_file()).or_else(|| find("clippy-driver"));
-    if let Some(driver) = driver {
+    if let Some(driver) = beside_cargo("clippy-driver") {
         // The form in which `cargo clippy` passes its arguments on.
         let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
         command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", arguments);

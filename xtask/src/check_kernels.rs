@@ -15,7 +15,7 @@ use crate::process::{ask, find};
 const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus"];
 const PLANTED_RELEASE: &[&str] = &["test", "--release", "--package", "planted-gpu", "--test", "corpus"];
 /// Faults of programs with buffers and streams.
-const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-runtime", "--test", "checked"];
+const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-emulated", "--test", "checked"];
 /// A kernel of a crate that does not depend on the device library, so that it is not instrumented.
 const NOT_INSTRUMENTED: &[&str] =
     &["test", "--package", "warpsmith-emulator", "--test", "emulator", "every_thread_runs_once"];

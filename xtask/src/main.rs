@@ -6,6 +6,7 @@
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
 //! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of planted faults |
+//! | [`documentation`] | the documentation and its examples |
 //! | [`difftest`] | random kernels as plain Rust, on the emulated device and for a GPU |
 //! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | no module imports upwards |
@@ -28,6 +29,7 @@ mod bundle;
 mod check;
 mod check_kernels;
 mod difftest;
+mod documentation;
 mod error;
 mod fuzz;
 mod layers;
@@ -68,8 +70,11 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
-    // `check-kernels` has cargo start this program in place of rustc.
+    // Steps have cargo start this program in place of rustc, and of rustdoc.
     if let Some(code) = warpsmith_check::wrapper() {
+        return code;
+    }
+    if let Some(code) = documentation::stand_in() {
         return code;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -18,7 +18,7 @@ use crate::process::{ask, cargo, run, run_lines, step};
 /// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
 pub fn package(root: &Path) -> Result<()> {
     step("GPU image", || {
-        image(root, &["build", "--release", "--package", "warpsmith", "--features", "full"])
+        image(root, &mut cargo(root, ["build", "--release", "--package", "warpsmith", "--features", "full"]))
     })?;
     step("packages", || {
         let mut package = cargo(root, ["package", "--allow-dirty"]);
@@ -60,12 +60,11 @@ const IMAGES: [(&str, &str); 3] = [
 
 /// Copies the images to where their packages take them from. `build` is what cargo does to build the facade, nothing
 /// when it did so before.
-fn image(root: &Path, build: &[&str]) -> Result<()> {
-    let mut build = cargo(root, build);
+fn image(root: &Path, build: &mut Command) -> Result<()> {
     build.arg("--message-format=json-render-diagnostics").env("CARGO_INCREMENTAL", "0");
     build.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
     let mut found = [const { None }; IMAGES.len()];
-    run_lines(&mut build, |line| {
+    run_lines(build, |line| {
         let message: Value = serde_json::from_str(line).unwrap_or_default();
         if message["reason"] == "build-script-executed" {
             let folder = message["out_dir"].as_str().map(PathBuf::from).unwrap_or_default();
@@ -159,7 +158,7 @@ fn sum(folder: &Path) -> Result<u64> {
 /// Proves that a project of `warpsmith new` builds, tests and runs with the published packages alone. `build` is what cargo
 /// does to build facade and command in the profile of the tests; `lint` has cargo lint the project while it compiles it.
 pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
-    image(root, build)?;
+    image(root, lint(&mut cargo(root, build)))?;
     let registry = registry(root)?;
     let outside = std::env::temp_dir().join(format!("warpsmith-scaffold-{}", std::process::id()));
     let result = prove(root, &registry, &outside, lint);

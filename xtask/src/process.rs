@@ -42,6 +42,12 @@ pub fn ask(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// A program of the toolchain of the cargo that runs us.
+pub fn beside_cargo(program: &str) -> Option<PathBuf> {
+    let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name(program));
+    beside.filter(|program| program.is_file()).or_else(|| find(program))
+}
+
 /// Where `program` is on the search path.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

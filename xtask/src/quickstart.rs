@@ -11,13 +11,13 @@ use crate::setup::setup;
 /// The kernels that the benchmark measures.
 const KERNELS: [&str; 3] = ["copy", "axpy", "reduce_sum"];
 
-/// Sets up, builds, measures, and says where the results are.
+/// Sets up, builds for the devices that this machine has, measures, and says where the results are.
 pub fn quickstart(root: &Path) -> Result<()> {
     setup(root)?;
     let target = target_dir(root);
     step("build", || {
         let mut build = cargo(root, ["build", "--release", "--package", "warpsmith-cli"]);
-        run(build.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", &target))
+        run(build.env("WARPSMITH_GPU_ARCHS", "native").env("CARGO_TARGET_DIR", &target))
     })?;
     let command = target.join("release/warpsmith");
     let results = target.join("quickstart.json");

@@ -29,12 +29,11 @@
 //! captured: another thread's capture then ends with an error. The thread that captures may use a library for the first time.
 
 #![deny(missing_docs)]
-// The modules are left out one by one, so that the compiler can say which feature one needs.
+// Without a library only `Vendor` is used.
 #![cfg_attr(
     not(any(feature = "blas", feature = "dnn", feature = "fft", feature = "rand", feature = "sparse")),
-    allow(dead_code, unused_imports)
+    allow(dead_code)
 )]
-
 #[cfg(feature = "blas")]
 pub mod blas;
 #[cfg(feature = "dnn")]

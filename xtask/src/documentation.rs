@@ -1,0 +1,80 @@
+//! The documentation and its examples, with what the tests were built from: cargo runs this program in place of rustdoc for
+//! the examples of each library, and it has rustdoc check links and markup of the same library first.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use crate::error::{Error, Result};
+use crate::process::{beside_cargo, run};
+
+/// Names the true rustdoc to the stand-in.
+const RUSTDOC: &str = "WARPSMITH_XTASK_RUSTDOC";
+/// Names the folder for the pages to it.
+const PAGES: &str = "WARPSMITH_XTASK_PAGES";
+
+/// Runs `tests`, a `cargo test --doc`; a warning of rustdoc is an error.
+pub fn check(tests: &mut Command, pages: PathBuf) -> Result<()> {
+    let rustdoc = beside_cargo("rustdoc").ok_or_else(|| Error::Missing {
+        what: "rustdoc was not found".to_owned(),
+        advice: "Install it with the toolchain.".to_owned(),
+    })?;
+    let own = std::env::current_exe().map_err(Error::file("the running program"))?;
+    run(tests.env("RUSTDOC", own).env(RUSTDOC, rustdoc).env(PAGES, pages))
+}
+
+/// Does rustdoc's work if cargo has started this program in its place.
+pub fn stand_in() -> Option<ExitCode> {
+    let [rustdoc, pages] = [RUSTDOC, PAGES].map(std::env::var_os);
+    let rustdoc = rustdoc?;
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut calls = vec![arguments.clone()];
+    if let (Some(pages), true) = (pages, arguments.iter().any(|argument| argument == "--test")) {
+        calls.insert(0, of_pages(arguments, pages));
+    }
+    for call in calls {
+        match Command::new(&rustdoc).args(call).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Some(ExitCode::from(status.code().map_or(1, |code| code as u8))),
+            Err(error) => {
+                eprintln!("error: {} does not start: {error}", rustdoc.display());
+                return Some(ExitCode::FAILURE);
+            }
+        }
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+/// The arguments for the pages of the library whose examples `arguments` run.
+fn of_pages(arguments: Vec<OsString>, pages: OsString) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str().unwrap_or_default() {
+            "--test" | "--no-run" | "--nocapture" => {}
+            "--test-run-directory"
+            | "--test-args"
+            | "--test-runtool"
+            | "--test-runtool-arg"
+            | "--test-builder"
+            | "--doctest-compilation-args" => _ = arguments.next(),
+            _ => kept.push(argument),
+        }
+    }
+    kept.extend(["-Dwarnings".into(), "--out-dir".into(), pages]);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_of_the_same_library() {
+        let arguments =
+            ["--crate-name", "k", "--test", "src/lib.rs", "--test-run-directory", "/k", "-L", "deps"];
+        let of = of_pages(arguments.map(OsString::from).to_vec(), "pages".into());
+        let expected = ["--crate-name", "k", "src/lib.rs", "-L", "deps", "-Dwarnings", "--out-dir", "pages"];
+        assert_eq!(of, expected.map(OsString::from));
+    }
+}
