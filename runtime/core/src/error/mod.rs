@@ -550,10 +550,6 @@ pub enum Error {
         operation: &'static str,
     },
 
-    /// A pipeline that no item fits into.
-    #[error("a pipeline of depth 0 holds no item; its depth must be at least 1, and 3 overlaps all stages")]
-    NoDepth,
-
     /// The process was made by `fork` from one that had opened devices.
     #[error(
         "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
