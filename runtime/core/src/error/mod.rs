@@ -242,19 +242,6 @@ pub enum Error {
         len: usize,
     },
 
-    /// Rows that do not lie within their memory, or within each other.
-    #[error("rows of {row_len} elements, one every {stride}, in {len} elements: {reason}")]
-    BadRows {
-        /// Elements of a row.
-        row_len: usize,
-        /// Elements from the start of one row to the next.
-        stride: usize,
-        /// Elements there are.
-        len: usize,
-        /// The cause, and the remedy.
-        reason: &'static str,
-    },
-
     /// Two numbers or lengths of rows that should be equal are not.
     #[error(
         "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",

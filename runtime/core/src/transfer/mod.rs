@@ -70,5 +70,5 @@ mod staged;
 
 pub use self::host_memory::HostMemory;
 pub use self::pending::{CopyFailed, Pending, PendingFuture};
-pub use self::rows::{DeviceRows, DeviceRowsMut, PinnedRows};
+pub use self::rows::PinnedRows;
 pub use self::staged::CHUNK_BYTES;
