@@ -1,28 +1,27 @@
-//! Copies that overlap with the work: many arrays are copied to the device, computed with, and copied back, in three
-//! orders. Prints what each takes beside the ideal, which is the slowest of the three stages.
+//! Copies that overlap with the work: many arrays are copied to the device, computed with, and copied back, with three
+//! assignments of the work to streams. Prints what each takes beside the ideal, which is the slowest of the three stages.
 //!
 //! `cargo run --release --example overlap -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
 //! The launches on an array together take as long as a copy. On the emulated device the times say nothing about a
 //! GPU.
 
-use std::cell::RefCell;
+use std::error::Error;
 use std::time::Instant;
 
-use warpsmith::transfer::pipeline::{Failure, Pipeline, Strategy};
-use warpsmith::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Stream, ops};
+use warpsmith::transfer::Pending;
+use warpsmith::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, Event, PinnedBuffer, Stream, ops};
 
-/// Arrays on their way at the same time.
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Slots: arrays whose stages are enqueued at the same time.
 const DEPTH: usize = 4;
 /// The fastest of these runs counts.
 const RUNS: usize = 3;
 
-const ORDERS: [(&str, Strategy); 3] = [
-    ("in order", Strategy::InOrder),
-    ("a stream per item", Strategy::StreamPerItem),
-    ("a stream per stage", Strategy::StreamPerStage),
-];
+/// The name of an order, and its number of streams.
+const ORDERS: [(&str, usize); 3] = [("in order", 1), ("a stream per item", DEPTH), ("a stream per stage", 3)];
 
-fn main() -> Result<(), Failure> {
+fn main() -> Result<()> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,
@@ -30,7 +29,7 @@ fn main() -> Result<(), Failure> {
     let (items, len) = if device.is_emulated() { (6, 1 << 14) } else { (64, 1 << 24) };
     println!("{items} arrays of {:.2} MiB on {}", (len * 4) as f64 / f64::from(1 << 20), device.name());
 
-    let arrays = Arrays::new(&device, len)?;
+    let mut arrays = Arrays::new(&device, len)?;
     let launches = arrays.launches()?;
     let alone = arrays.alone(items, launches)?;
     let ideal = alone.iter().copied().fold(0.0, f64::max);
@@ -39,7 +38,7 @@ fn main() -> Result<(), Failure> {
         "alone: copy in {copy_in:.2} ms, compute {compute:.2} ms ({launches} launches an array), copy out {copy_out:.2} ms"
     );
 
-    let both_ways = arrays.both_ways(items)?;
+    let both_ways = arrays.fastest(&streams(&device, 3)?, items, 0)?;
     println!("copies in and out at the same time, without work: {both_ways:.2} ms");
     let possible = both_ways.max(compute);
 
@@ -47,15 +46,8 @@ fn main() -> Result<(), Failure> {
         "\n{:<20}{:>10}{:>16}{:>12}{:>15}",
         "order", "time ms", "GB/s each way", "of ideal", "of possible"
     );
-    for (name, strategy) in ORDERS {
-        let mut pipeline = Pipeline::new(&device, strategy, DEPTH)?;
-        arrays.check(&mut pipeline, items, launches)?;
-        let mut best = f64::INFINITY;
-        for _ in 0..RUNS {
-            let clock = Instant::now();
-            arrays.pass(&mut pipeline, items, launches, |_, _| Ok(()))?;
-            best = best.min(clock.elapsed().as_secs_f64() * 1e3);
-        }
+    for (name, count) in ORDERS {
+        let best = arrays.fastest(&streams(&device, count)?, items, launches)?;
         let rate = (items * len * 4) as f64 / best / 1e6;
         let [of_ideal, of_possible] = [ideal, possible].map(|least| 100.0 * least / best);
         println!("{name:<20}{best:>10.2}{rate:>16.2}{of_ideal:>10.1} %{of_possible:>13.1} %");
@@ -67,12 +59,8 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Page-locked arrays that go through pipelines again and again, and the work on them.
-struct Arrays {
-    device: Device,
-    len: usize,
-    /// Those that are on no way.
-    spare: RefCell<Vec<PinnedBuffer<f32>>>,
+fn streams(device: &Device, count: usize) -> Result<Vec<Stream>> {
+    (0..count).map(|_| Ok(Stream::new(device)?)).collect()
 }
 
 /// `output = launches / 2 * input`, in n launches.
@@ -81,8 +69,10 @@ fn compute(
     launches: usize,
     input: DeviceSlice<'_, f32>,
     mut output: DeviceSliceMut<'_, f32>,
-) -> Result<(), Failure> {
-    output.memset(0)?;
+) -> Result<()> {
+    if launches > 0 {
+        stream.memset(output.reborrow(), 0)?;
+    }
     for _ in 0..launches {
         ops::axpy(stream, 0.5, input, output.reborrow())?;
     }
@@ -90,7 +80,7 @@ fn compute(
 }
 
 /// The result of `work`, and its time on the stream in milliseconds.
-fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R, Failure>) -> Result<(R, f64), Failure> {
+fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R>) -> Result<(R, f64)> {
     let start = stream.record_timed_event()?;
     let done = work()?;
     let end = stream.record_timed_event()?;
@@ -98,28 +88,73 @@ fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R, Failure>) -> Resul
     Ok((done, end.elapsed_us(&start)? / 1e3))
 }
 
+/// Page-locked arrays that are copied again and again, and the buffers for the work on them.
+struct Arrays {
+    device: Device,
+    len: usize,
+    /// Inputs that no copy owns.
+    inputs: Vec<PinnedBuffer<f32>>,
+    /// Item `i` uses slot `i % DEPTH`.
+    slots: Vec<Slot>,
+}
+
+/// The device buffers of one item, and its copies.
+struct Slot {
+    input: DeviceBuffer<f32>,
+    output: DeviceBuffer<f32>,
+    /// Recorded after the compute of the slot's last item.
+    computed: Event,
+    /// The copies in and out of the slot's last item.
+    copies: Option<[Pending<PinnedBuffer<f32>>; 2]>,
+    /// The target of the copy out, while no copy owns it.
+    result: Option<PinnedBuffer<f32>>,
+}
+
+impl Slot {
+    /// Waits for the results of the slot's last item, and passes its input and its result to `look`.
+    fn finish(
+        &mut self,
+        inputs: &mut Vec<PinnedBuffer<f32>>,
+        look: impl Fn(&[f32], &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        if let Some([copy_in, copy_out]) = self.copies.take() {
+            let (input, result) = (copy_in.wait()?, copy_out.wait()?);
+            look(&input, &result)?;
+            inputs.push(input);
+            self.result = Some(result);
+        }
+        Ok(())
+    }
+}
+
 impl Arrays {
-    fn new(device: &Device, len: usize) -> Result<Self, Failure> {
-        let array = |seed: usize| {
+    fn new(device: &Device, len: usize) -> Result<Self> {
+        let input = |seed: usize| {
             let mut array = PinnedBuffer::zeroed(device, len)?;
             // Small whole numbers: every sum of halves of them is exact.
             array.iter_mut().enumerate().for_each(|(i, x)| *x = ((i + 7 * seed) % 1000) as f32);
-            Ok::<_, Failure>(array)
+            Ok(array)
         };
-        let spare = (0..=DEPTH).map(array).collect::<Result<_, _>>()?;
-        Ok(Self { device: device.clone(), len, spare: RefCell::new(spare) })
+        let slot = |_| {
+            Ok(Slot {
+                input: DeviceBuffer::zeros(&device.default_stream(), len)?,
+                output: DeviceBuffer::zeros(&device.default_stream(), len)?,
+                computed: Event::new(device)?,
+                copies: None,
+                result: Some(PinnedBuffer::zeroed(device, len)?),
+            })
+        };
+        // One more than slots: an item's copy in is enqueued before the results of item `i - DEPTH` are awaited.
+        let inputs = (0..=DEPTH).map(input).collect::<Result<_>>()?;
+        Ok(Self { device: device.clone(), len, inputs, slots: (0..DEPTH).map(slot).collect::<Result<_>>()? })
     }
 
-    fn take(&self) -> Result<PinnedBuffer<f32>, Failure> {
-        self.spare.borrow_mut().pop().ok_or_else(|| "more arrays are on their way than there are".into())
-    }
-
-    fn give(&self, array: PinnedBuffer<f32>) {
-        self.spare.borrow_mut().push(array);
+    fn input(&mut self) -> PinnedBuffer<f32> {
+        self.inputs.pop().expect("at most DEPTH inputs are in copies when one is taken")
     }
 
     /// How often the kernel has to run to take about as long as a copy.
-    fn launches(&self) -> Result<usize, Failure> {
+    fn launches(&mut self) -> Result<usize> {
         // The first of each also loads the kernel and makes memory.
         self.alone(1, 1)?;
         let [copy_in, compute, copy_out] = self.alone(1, 8)?;
@@ -128,16 +163,16 @@ impl Arrays {
     }
 
     /// How long the copies in, the computes and the copies out of n arrays take by themselves, in milliseconds.
-    fn alone(&self, items: usize, launches: usize) -> Result<[f64; 3], Failure> {
+    fn alone(&mut self, items: usize, launches: usize) -> Result<[f64; 3]> {
         let stream = Stream::new(&self.device)?;
         let mut input = DeviceBuffer::<f32>::zeros(&stream, self.len)?;
         let mut output = DeviceBuffer::<f32>::zeros(&stream, self.len)?;
         let mut host = PinnedBuffer::zeroed(&self.device, self.len)?;
         let mut sums = [0.0; 3];
         for _ in 0..items {
-            let array = self.take()?;
+            let array = self.input();
             let (copy, copy_in) = timed(&stream, || Ok(stream.copy_from_host(array, &mut input)?))?;
-            self.give(copy.wait()?);
+            self.inputs.push(copy.wait()?);
             let ((), computing) =
                 timed(&stream, || compute(&stream, launches, input.as_slice(), output.as_mut_slice()))?;
             let (copy, copy_out) = timed(&stream, || Ok(stream.copy_to_host(&output, host)?))?;
@@ -147,52 +182,64 @@ impl Arrays {
         Ok(sums)
     }
 
-    /// How long the copies in and out take together, without work between them, in milliseconds.
-    fn both_ways(&self, items: usize) -> Result<f64, Failure> {
-        let mut pipeline = Pipeline::new(&self.device, Strategy::StreamPerStage, DEPTH)?;
-        let mut best = f64::INFINITY;
-        for _ in 0..RUNS {
-            let clock = Instant::now();
-            let take = |_, input: PinnedBuffer<f32>, _: &mut PinnedBuffer<f32>| {
-                self.give(input);
-                Ok(())
-            };
-            pipeline.run((0..items).map(|_| self.take()), |len| len, |_, _, _| Ok(()), take)?;
-            best = best.min(clock.elapsed().as_secs_f64() * 1e3);
-        }
-        Ok(best)
-    }
-
-    /// Takes n arrays through the pipeline; `look` sees each input beside its result.
+    /// Takes n arrays through copy in, compute and copy out; `look` sees each input beside its result, in order.
+    ///
+    /// Buffers order their uses by themselves. The waits here are for exactly the work that must come first, so that a
+    /// copy does not wait for work that was enqueued later. Between stages on one stream they cost nothing.
     fn pass(
-        &self,
-        pipeline: &mut Pipeline,
+        &mut self,
+        streams: &[Stream],
         items: usize,
         launches: usize,
-        look: impl Fn(&[f32], &[f32]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let take = |_, input: PinnedBuffer<f32>, output: &mut PinnedBuffer<f32>| {
-            look(&input, output)?;
-            self.give(input);
-            Ok(())
-        };
-        pipeline.run(
-            (0..items).map(|_| self.take()),
-            |len| len,
-            |stream, input, output| compute(stream, launches, input, output),
-            take,
-        )?;
+        look: impl Fn(&[f32], &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        for item in 0..items {
+            let [copy_in, computing, copy_out] = match streams {
+                [copy_in, computing, copy_out] => [copy_in, computing, copy_out],
+                streams => [&streams[item % streams.len()]; 3],
+            };
+            let input = self.input();
+            let slot = &mut self.slots[item % DEPTH];
+
+            // Copy in, when item - DEPTH has been computed, whose input was in this buffer.
+            copy_in.wait_event(&slot.computed)?;
+            let copied_in = copy_in.copy_from_host(input, &mut slot.input)?;
+
+            // Compute, when the input is there and the result of item - DEPTH has left this buffer.
+            copied_in.make_wait(computing)?;
+            if let Some([_, copied_out]) = &slot.copies {
+                copied_out.make_wait(computing)?;
+            }
+            compute(computing, launches, slot.input.as_slice(), slot.output.as_mut_slice())?;
+            slot.computed.record(computing)?;
+
+            // Copy out. The host waits here for item - DEPTH, while the device works on those after it.
+            slot.finish(&mut self.inputs, &look)?;
+            let result = slot.result.take().expect("the slot's last item is finished");
+            copy_out.wait_event(&slot.computed)?;
+            slot.copies = Some([copied_in, copy_out.copy_to_host(&slot.output, result)?]);
+        }
+        for item in items..items + DEPTH {
+            self.slots[item % DEPTH].finish(&mut self.inputs, &look)?;
+        }
         Ok(())
     }
 
-    /// As [`Self::pass`], and fails if any element of any result is wrong.
-    fn check(&self, pipeline: &mut Pipeline, items: usize, launches: usize) -> Result<(), Failure> {
+    /// The time of the fastest of several passes, in milliseconds, after one whose results are checked.
+    fn fastest(&mut self, streams: &[Stream], items: usize, launches: usize) -> Result<f64> {
         let factor = launches as f32 / 2.0;
-        self.pass(pipeline, items, launches, |input, output| {
-            match input.iter().zip(output).position(|(x, y)| *y != factor * *x) {
+        self.pass(streams, items, launches, |input, output| {
+            match input.iter().zip(output).position(|(x, y)| launches > 0 && *y != factor * *x) {
                 None => Ok(()),
                 Some(i) => Err(format!("element {i} is {}, not {}", output[i], factor * input[i]).into()),
             }
-        })
+        })?;
+        let mut best = f64::INFINITY;
+        for _ in 0..RUNS {
+            let clock = Instant::now();
+            self.pass(streams, items, launches, |_, _| Ok(()))?;
+            best = best.min(clock.elapsed().as_secs_f64() * 1e3);
+        }
+        Ok(best)
     }
 }

@@ -3,6 +3,7 @@
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
 use super::prepare::{Place, Prepared};
+use crate::backend::Kind;
 use crate::element::{Element, ReduceOp};
 use crate::error::Result;
 
@@ -14,8 +15,8 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn add(&mut self, call: Result<Prepared<'a>>) -> Result<()> {
-        self.calls.push(call?);
+    fn add(&mut self, call: Prepared<'a>) -> Result<()> {
+        self.calls.push(call);
         Ok(())
     }
 
@@ -24,7 +25,9 @@ impl<'a> Group<'a> {
     /// # Errors
     /// As there.
     pub fn send<T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'a, T>>, to: usize) -> Result<()> {
-        self.add(self.place.send(x.into(), to))
+        let x = x.into();
+        self.place.check_rank("send", "receiver", to)?;
+        self.add(Prepared::new::<T>(Kind::Send { to }, x.len()).reads(&x))
     }
 
     /// See [`Communicator::recv`](super::Communicator::recv).
@@ -32,7 +35,9 @@ impl<'a> Group<'a> {
     /// # Errors
     /// As there.
     pub fn recv<T: DeviceCopy>(&mut self, y: impl Into<DeviceSliceMut<'a, T>>, from: usize) -> Result<()> {
-        self.add(self.place.recv(y.into(), from))
+        let y = y.into();
+        self.place.check_rank("recv", "sender", from)?;
+        self.add(Prepared::new::<T>(Kind::Receive { from }, y.len()).writes(&y))
     }
 
     /// See [`Communicator::all_reduce`](super::Communicator::all_reduce).
@@ -45,7 +50,9 @@ impl<'a> Group<'a> {
         y: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
     ) -> Result<()> {
-        self.add(self.place.all_reduce(x.into(), y.into(), op))
+        let (x, y) = (x.into(), y.into());
+        self.place.check_equal("all_reduce", x.len(), y.len())?;
+        self.add(Prepared::new::<T>(Kind::AllReduce, x.len()).reads(&x).writes(&y).reduces(op))
     }
 
     /// See [`Communicator::all_reduce_in_place`](super::Communicator::all_reduce_in_place).
@@ -57,7 +64,10 @@ impl<'a> Group<'a> {
         buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
     ) -> Result<()> {
-        self.add(self.place.all_reduce_in_place(buffer.into(), op))
+        let buffer = buffer.into();
+        let mut prepared = Prepared::new::<T>(Kind::AllReduce, buffer.len()).writes(&buffer).reduces(op);
+        prepared.call.from = prepared.call.to;
+        self.add(prepared)
     }
 
     /// See [`Communicator::reduce`](super::Communicator::reduce).
@@ -71,7 +81,17 @@ impl<'a> Group<'a> {
         op: ReduceOp<T>,
         root: usize,
     ) -> Result<()> {
-        self.add(self.place.reduce(x.into(), y, op, root))
+        let x = x.into();
+        self.place.check_rank("reduce", "root", root)?;
+        self.place.check_given("reduce", root, "target", &y)?;
+        let prepared = Prepared::new::<T>(Kind::Reduce { root }, x.len()).reads(&x).reduces(op);
+        match y.filter(|_| self.place.rank == root) {
+            Some(y) => {
+                self.place.check_equal("reduce", x.len(), y.len())?;
+                self.add(prepared.writes(&y))
+            }
+            None => self.add(prepared),
+        }
     }
 
     /// See [`Communicator::broadcast`](super::Communicator::broadcast).
@@ -83,7 +103,9 @@ impl<'a> Group<'a> {
         buffer: impl Into<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        self.add(self.place.broadcast(buffer.into(), root))
+        let buffer = buffer.into();
+        self.place.check_rank("broadcast", "root", root)?;
+        self.add(Prepared::new::<T>(Kind::Broadcast { root }, buffer.len()).writes(&buffer))
     }
 
     /// See [`Communicator::all_gather`](super::Communicator::all_gather).
@@ -95,7 +117,9 @@ impl<'a> Group<'a> {
         x: impl Into<DeviceSlice<'a, T>>,
         y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
-        self.add(self.place.all_gather(x.into(), y.into()))
+        let (x, y) = (x.into(), y.into());
+        self.place.check_blocks("all_gather", ("target", y.len()), ("source", x.len()))?;
+        self.add(Prepared::new::<T>(Kind::AllGather, x.len()).reads(&x).writes(&y))
     }
 
     /// See [`Communicator::all_gather_in_place`](super::Communicator::all_gather_in_place).
@@ -106,7 +130,11 @@ impl<'a> Group<'a> {
         &mut self,
         buffer: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
-        self.add(self.place.all_gather_in_place(buffer.into()))
+        let buffer = buffer.into();
+        let len = self.place.block_len("all_gather", buffer.len())?;
+        let mut prepared = Prepared::new::<T>(Kind::AllGather, len).writes(&buffer);
+        prepared.call.from = self.place.own_block(prepared.call.to);
+        self.add(prepared)
     }
 
     /// See [`Communicator::reduce_scatter`](super::Communicator::reduce_scatter).
@@ -119,7 +147,9 @@ impl<'a> Group<'a> {
         y: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
     ) -> Result<()> {
-        self.add(self.place.reduce_scatter(x.into(), y.into(), op))
+        let (x, y) = (x.into(), y.into());
+        self.place.check_blocks("reduce_scatter", ("source", x.len()), ("target", y.len()))?;
+        self.add(Prepared::new::<T>(Kind::ReduceScatter, y.len()).reads(&x).writes(&y).reduces(op))
     }
 
     /// See [`Communicator::reduce_scatter_in_place`](super::Communicator::reduce_scatter_in_place).
@@ -131,7 +161,12 @@ impl<'a> Group<'a> {
         buffer: impl Into<DeviceSliceMut<'a, T>>,
         op: ReduceOp<T>,
     ) -> Result<()> {
-        self.add(self.place.reduce_scatter_in_place(buffer.into(), op))
+        let buffer = buffer.into();
+        let len = self.place.block_len("reduce_scatter", buffer.len())?;
+        let mut prepared = Prepared::new::<T>(Kind::ReduceScatter, len).writes(&buffer).reduces(op);
+        let call = &mut prepared.call;
+        (call.from, call.to) = (call.to, self.place.own_block(call.to));
+        self.add(prepared)
     }
 
     /// See [`Communicator::all_to_all`](super::Communicator::all_to_all).
@@ -143,7 +178,10 @@ impl<'a> Group<'a> {
         x: impl Into<DeviceSlice<'a, T>>,
         y: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Result<()> {
-        self.add(self.place.all_to_all(x.into(), y.into()))
+        let (x, y) = (x.into(), y.into());
+        self.place.check_equal("all_to_all", x.len(), y.len())?;
+        let len = self.place.block_len("all_to_all", x.len())?;
+        self.add(Prepared::new::<T>(Kind::AllToAll, len).reads(&x).writes(&y))
     }
 
     /// See [`Communicator::gather`](super::Communicator::gather).
@@ -156,7 +194,17 @@ impl<'a> Group<'a> {
         y: Option<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        self.add(self.place.gather(x.into(), y, root))
+        let x = x.into();
+        self.place.check_rank("gather", "root", root)?;
+        self.place.check_given("gather", root, "target", &y)?;
+        let prepared = Prepared::new::<T>(Kind::Gather { root }, x.len()).reads(&x);
+        match y.filter(|_| self.place.rank == root) {
+            Some(y) => {
+                self.place.check_blocks("gather", ("target", y.len()), ("source", x.len()))?;
+                self.add(prepared.writes(&y))
+            }
+            None => self.add(prepared),
+        }
     }
 
     /// See [`Communicator::scatter`](super::Communicator::scatter).
@@ -169,7 +217,21 @@ impl<'a> Group<'a> {
         y: impl Into<DeviceSliceMut<'a, T>>,
         root: usize,
     ) -> Result<()> {
-        self.add(self.place.scatter(x, y.into(), root))
+        let y = y.into();
+        self.place.check_rank("scatter", "root", root)?;
+        self.place.check_given("scatter", root, "source", &x)?;
+        let prepared = Prepared::new::<T>(Kind::Scatter { root }, y.len()).writes(&y);
+        match x.filter(|_| self.place.rank == root) {
+            Some(x) => {
+                self.place.check_blocks("scatter", ("source", x.len()), ("target", y.len()))?;
+                self.add(prepared.reads(&x))
+            }
+            None => self.add(prepared),
+        }
+    }
+
+    pub(super) fn barrier(&mut self) -> Result<()> {
+        self.add(Prepared::new::<u8>(Kind::Barrier, 0))
     }
 }
 

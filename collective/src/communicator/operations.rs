@@ -26,7 +26,24 @@ impl Drop for AbortOnPanic<'_> {
     }
 }
 
+fn read<'x, T: DeviceCopy>(x: impl Into<DeviceSlice<'x, T>>) -> DeviceSlice<'x, T> {
+    x.into()
+}
+
+fn write<'y, T: DeviceCopy>(y: impl Into<DeviceSliceMut<'y, T>>) -> DeviceSliceMut<'y, T> {
+    y.into()
+}
+
 impl Communicator {
+    /// Enqueues the operation of a group of one.
+    #[track_caller]
+    fn one<'a>(&self, call: impl FnOnce(&mut Group<'a>) -> Result<()>) -> Result<Work> {
+        let _site = site();
+        let mut group = Group { place: self.place(), calls: Vec::new() };
+        call(&mut group)?;
+        self.submit(group.calls)
+    }
+
     /// Reduces the elements of all ranks; every rank gets the result. `x` and `y` are as long as each other, and as on the
     /// other ranks.
     ///
@@ -40,8 +57,7 @@ impl Communicator {
         y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().all_reduce(x.into(), y.into(), op)?])
+        self.one(|group| group.all_reduce(read(x), write(y), op))
     }
 
     /// As [`Self::all_reduce`], with the result in place of the elements.
@@ -54,8 +70,7 @@ impl Communicator {
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().all_reduce_in_place(buffer.into(), op)?])
+        self.one(|group| group.all_reduce_in_place(write(buffer), op))
     }
 
     /// Reduces the elements of all ranks; the root gets the result. What another rank passes as target is not used.
@@ -70,8 +85,7 @@ impl Communicator {
         op: ReduceOp<T>,
         root: usize,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().reduce(x.into(), y, op, root)?])
+        self.one(|group| group.reduce(read(x), y, op, root))
     }
 
     /// Copies the root's elements to all ranks. Elements are of any type.
@@ -84,8 +98,7 @@ impl Communicator {
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().broadcast(buffer.into(), root)?])
+        self.one(|group| group.broadcast(write(buffer), root))
     }
 
     /// Puts the elements of all ranks together, in the order of ranks; every rank gets all. `y` is as long as `x` times the
@@ -99,8 +112,7 @@ impl Communicator {
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().all_gather(x.into(), y.into())?])
+        self.one(|group| group.all_gather(read(x), write(y)))
     }
 
     /// As [`Self::all_gather`], in a buffer with a block for each rank: this rank's is in its place already.
@@ -112,8 +124,7 @@ impl Communicator {
         &mut self,
         buffer: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().all_gather_in_place(buffer.into())?])
+        self.one(|group| group.all_gather_in_place(write(buffer)))
     }
 
     /// Reduces the elements of all ranks; each gets the block of the result with its number. `x` is as long as `y` times the
@@ -128,8 +139,7 @@ impl Communicator {
         y: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().reduce_scatter(x.into(), y.into(), op)?])
+        self.one(|group| group.reduce_scatter(read(x), write(y), op))
     }
 
     /// As [`Self::reduce_scatter`], with this rank's block of the result in its place in the buffer. The contents of the other
@@ -143,8 +153,7 @@ impl Communicator {
         buffer: impl Into<DeviceSliceMut<'y, T>>,
         op: ReduceOp<T>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().reduce_scatter_in_place(buffer.into(), op)?])
+        self.one(|group| group.reduce_scatter_in_place(write(buffer), op))
     }
 
     /// Sends block r of `x` to rank r, and puts what comes from rank r into block r of `y`. Both have a block for each rank,
@@ -158,8 +167,7 @@ impl Communicator {
         x: impl Into<DeviceSlice<'x, T>>,
         y: impl Into<DeviceSliceMut<'y, T>>,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().all_to_all(x.into(), y.into())?])
+        self.one(|group| group.all_to_all(read(x), write(y)))
     }
 
     /// Puts the elements of all ranks together on the root, in the order of ranks. What another rank passes as target is not
@@ -174,8 +182,7 @@ impl Communicator {
         y: Option<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().gather(x.into(), y, root)?])
+        self.one(|group| group.gather(read(x), y, root))
     }
 
     /// Divides the root's elements among the ranks: rank r gets block r. What another rank passes as source is not used.
@@ -189,8 +196,7 @@ impl Communicator {
         y: impl Into<DeviceSliceMut<'y, T>>,
         root: usize,
     ) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().scatter(x, y.into(), root)?])
+        self.one(|group| group.scatter(x, write(y), root))
     }
 
     /// Sends elements to another rank, which calls [`Self::recv`]. Two ranks that send to each other do it in a
@@ -200,9 +206,8 @@ impl Communicator {
     /// As [`Self::all_reduce`]; [`Error::Argument`] if there is no such rank, or it is this one.
     #[track_caller]
     pub fn send<'x, T: DeviceCopy>(&mut self, x: impl Into<DeviceSlice<'x, T>>, to: usize) -> Result<Work> {
-        let _site = site();
         self.place().check_other("send", to)?;
-        self.submit(vec![self.place().send(x.into(), to)?])
+        self.one(|group| group.send(read(x), to))
     }
 
     /// Receives elements from another rank, which calls [`Self::send`] with as many.
@@ -215,9 +220,8 @@ impl Communicator {
         y: impl Into<DeviceSliceMut<'y, T>>,
         from: usize,
     ) -> Result<Work> {
-        let _site = site();
         self.place().check_other("recv", from)?;
-        self.submit(vec![self.place().recv(y.into(), from)?])
+        self.one(|group| group.recv(write(y), from))
     }
 
     /// Lets later work of the stream wait until the streams of all ranks have come here.
@@ -226,8 +230,7 @@ impl Communicator {
     /// As [`Self::all_reduce`].
     #[track_caller]
     pub fn barrier(&mut self) -> Result<Work> {
-        let _site = site();
-        self.submit(vec![self.place().barrier()])
+        self.one(Group::barrier)
     }
 
     /// Enqueues several operations as one: sends and receives first, all at once, then the others in their order. For

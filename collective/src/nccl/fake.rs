@@ -18,7 +18,7 @@ use warpsmith_core::driver::{DevicePtr, Fault, HostAccess, HostWork};
 use warpsmith_emulated::EmulatedDriver;
 
 pub(super) use self::calls::{old_table, table};
-use self::numbers::{decode, element_bytes, encode, reduced};
+use self::numbers::{decode, element_bytes, reduced};
 use super::sys::{self, Comm, Status, status};
 use crate::element::Operator;
 
@@ -75,7 +75,7 @@ struct FakeComm {
     has_ended: AtomicBool,
     error: AtomicI32,
     /// Factors of operators, from 5 on.
-    factors: Mutex<Vec<Option<f64>>>,
+    factors: Mutex<Vec<f32>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -254,7 +254,7 @@ impl Op {
             _ => unsafe { std::slice::from_raw_parts(x, read) }.to_vec(),
         };
         let own = usize::try_from(self.operator - 5).ok();
-        let factor = match own.and_then(|index| locked(&comm.factors).get(index).copied().flatten()) {
+        let factor = match own.and_then(|index| locked(&comm.factors).get(index).copied()) {
             None if sys::operator(Operator::Avg) == Some(self.operator) && comm.world == 1 => Some(1.0),
             factor => factor,
         };
@@ -267,7 +267,7 @@ impl Op {
                 scaled.truncate(blocks * (scaled.len() / blocks).next_multiple_of(pack));
             }
             scaled.iter_mut().for_each(|x| *x *= factor);
-            bytes = encode(self.data_type, &scaled);
+            bytes = bytemuck::cast_slice(&scaled).to_vec();
         }
         match self.name {
             "ncclSend" => {

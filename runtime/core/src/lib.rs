@@ -66,5 +66,5 @@ pub use self::memory::{
 };
 pub use self::module::{Code, GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};
-pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};
+pub use self::transfer::{CopyFailed, HostMemory, Pending, PinnedRows};
 pub use gpu_spec::{SharedLen, Swizzle};

@@ -152,7 +152,7 @@ unsafe extern "C" fn create_pre_mul_sum(
     // SAFETY: the caller's pointers are valid, the factor's to an element.
     let bytes = unsafe { std::slice::from_raw_parts(factor.cast::<u8>(), element_bytes(data_type)) };
     let mut factors = locked(&comm.factors);
-    factors.push(Some(decode(data_type, bytes)[0]));
+    factors.push(decode(data_type, bytes)[0]);
     // SAFETY: as above.
     unsafe { *operator = 4 + factors.len() as c_int };
     status::SUCCESS

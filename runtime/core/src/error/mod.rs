@@ -242,19 +242,6 @@ pub enum Error {
         len: usize,
     },
 
-    /// Rows that do not lie within their memory, or within each other.
-    #[error("rows of {row_len} elements, one every {stride}, in {len} elements: {reason}")]
-    BadRows {
-        /// Elements of a row.
-        row_len: usize,
-        /// Elements from the start of one row to the next.
-        stride: usize,
-        /// Elements there are.
-        len: usize,
-        /// The cause, and the remedy.
-        reason: &'static str,
-    },
-
     /// Two numbers or lengths of rows that should be equal are not.
     #[error(
         "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",
@@ -549,10 +536,6 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
-
-    /// A pipeline that no item fits into.
-    #[error("a pipeline of depth 0 holds no item; its depth must be at least 1, and 3 overlaps all stages")]
-    NoDepth,
 
     /// The process was made by `fork` from one that had opened devices.
     #[error(

@@ -1,6 +1,6 @@
 //! Elements of a buffer as rows and columns: [`DeviceSlice2`] and [`DeviceSlice3`] to read, [`DeviceSliceMut2`] and
 //! [`DeviceSliceMut3`] to write. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and borrow
-//! the buffer as slices do.
+//! the buffer as slices do. [`Stream::copy_rows`](crate::Stream::copy_rows) copies one to another.
 //!
 //! ```
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -11,10 +11,6 @@
 //! // All but the border.
 //! let inner = image.as_2d_mut(640, 480)?.into_part(1..479, 1..639);
 //! assert_eq!((inner.width(), inner.height(), inner.pitch()), (638, 478, 640));
-//! // The same part as rows that can be copied.
-//! let (width, pitch) = (inner.width(), inner.pitch());
-//! let rows = inner.into_elements().rows_mut(width, pitch)?;
-//! assert_eq!((rows.rows(), rows.row_len()), (478, 638));
 //! # Ok(())
 //! # }
 //! ```
@@ -86,7 +82,7 @@ fn check_len(sides: &[usize], len: usize) -> Result<()> {
 }
 
 /// The extents of rows in `len` elements.
-fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -> Result<Extents2> {
+pub(crate) fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -> Result<Extents2> {
     let bad = |reason: String| bad(&[width, height], len, reason);
     if pitch < width {
         return Err(bad(format!("the pitch of {pitch} is below the width, so that rows overlap")));
@@ -161,7 +157,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     }
 }
 
-impl<T: DeviceCopy> DeviceSliceMut<'_, T> {
+impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// The elements as `height` rows of `width`, to write. See [`DeviceSlice::as_2d`].
     ///
     /// # Errors
@@ -181,8 +177,21 @@ impl<T: DeviceCopy> DeviceSliceMut<'_, T> {
         height: usize,
         pitch: usize,
     ) -> Result<DeviceSliceMut2<'_, T>> {
+        self.reborrow().into_2d_pitched(width, height, pitch)
+    }
+
+    /// As [`Self::as_2d_pitched_mut`], for as long as the elements are borrowed.
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_pitched`].
+    pub fn into_2d_pitched(
+        self,
+        width: usize,
+        height: usize,
+        pitch: usize,
+    ) -> Result<DeviceSliceMut2<'a, T>> {
         let extents = extents_2(width, height, pitch, self.len())?;
-        Ok(DeviceSliceMut2 { elements: self.slice_mut(..extents.span()), extents })
+        Ok(DeviceSliceMut2 { elements: self.into_slice(..extents.span()), extents })
     }
 
     /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
@@ -190,8 +199,12 @@ impl<T: DeviceCopy> DeviceSliceMut<'_, T> {
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
-        check_len(&[width, height, depth], self.len())?;
-        self.as_3d_pitched_mut([width, height, depth], width, height)
+        self.reborrow().into_3d([width, height, depth])
+    }
+
+    fn into_3d(self, sides: [usize; 3]) -> Result<DeviceSliceMut3<'a, T>> {
+        check_len(&sides, self.len())?;
+        self.into_3d_pitched(sides, sides[0], sides[1])
     }
 
     /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d_pitched`].
@@ -204,8 +217,12 @@ impl<T: DeviceCopy> DeviceSliceMut<'_, T> {
         pitch: usize,
         rows: usize,
     ) -> Result<DeviceSliceMut3<'_, T>> {
+        self.reborrow().into_3d_pitched(sides, pitch, rows)
+    }
+
+    fn into_3d_pitched(self, sides: [usize; 3], pitch: usize, rows: usize) -> Result<DeviceSliceMut3<'a, T>> {
         let extents = extents_3(sides, pitch, rows, self.len())?;
-        Ok(DeviceSliceMut3 { elements: self.slice_mut(..extents.span()), extents })
+        Ok(DeviceSliceMut3 { elements: self.into_slice(..extents.span()), extents })
     }
 }
 
@@ -253,8 +270,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         height: usize,
         pitch: usize,
     ) -> Result<DeviceSliceMut2<'_, T>> {
-        let extents = extents_2(width, height, pitch, self.len())?;
-        Ok(DeviceSliceMut2 { elements: self.slice_mut(..extents.span()), extents })
+        self.as_mut_slice().into_2d_pitched(width, height, pitch)
     }
 
     /// All elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
@@ -262,9 +278,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// As [`DeviceSlice::as_3d`].
     pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
-        check_len(&[width, height, depth], self.len())?;
-        let extents = extents_3([width, height, depth], width, height, self.len())?;
-        Ok(DeviceSliceMut3 { elements: self.slice_mut(..extents.span()), extents })
+        self.as_mut_slice().into_3d([width, height, depth])
     }
 }
 

@@ -1,11 +1,10 @@
 //! [`scatter_columns`] and [`gather_columns`]: the columns of a matrix to several devices, and back.
 
 use super::collective::{check_drivers, check_list, chunks, ranges};
-use super::rows::DeviceRows;
 use crate::device::observe::site;
 use crate::error::{Error, Result};
 use crate::memory::usage::Access;
-use crate::memory::{DeviceBuffer, DeviceCopy};
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice2};
 use crate::stream::Stream;
 
 /// Divides the columns of a matrix among the devices of several streams: each result has all rows of its columns, one
@@ -27,11 +26,11 @@ use crate::stream::Stream;
 /// let streams = devices.each_ref().map(Device::default_stream);
 /// // Two rows, three columns.
 /// let matrix = DeviceBuffer::from_host(&streams[0], &[1u32, 2, 3, 4, 5, 6])?;
-/// let parts = scatter_columns(matrix.as_slice().rows(3, 3)?, &streams, Some(&[1, 2]))?;
+/// let parts = scatter_columns(matrix.as_2d(3, 2)?, &streams, Some(&[1, 2]))?;
 /// assert_eq!(parts[0].to_host()?, [1, 4]);
 /// assert_eq!(parts[1].to_host()?, [2, 3, 5, 6]);
 ///
-/// let whole = gather_columns([parts[0].as_slice().rows(1, 1)?, parts[1].as_slice().rows(2, 2)?], &streams[1])?;
+/// let whole = gather_columns([parts[0].as_2d(1, 2)?, parts[1].as_2d(2, 2)?], &streams[1])?;
 /// assert_eq!(whole.to_host()?, [1, 2, 3, 4, 5, 6]);
 /// # Ok(())
 /// # }
@@ -43,16 +42,16 @@ use crate::stream::Stream;
 /// [`Stream::copy`].
 #[track_caller]
 pub fn scatter_columns<T: DeviceCopy>(
-    source: DeviceRows<'_, T>,
+    source: DeviceSlice2<'_, T>,
     streams: &[Stream],
     chunk_lens: Option<&[usize]>,
 ) -> Result<Vec<DeviceBuffer<T>>> {
     let _site = site();
     check_list("scatter_columns", "streams", streams.is_empty())?;
     streams.iter().try_for_each(|stream| check_drivers(source.device(), stream.device()))?;
-    let (rows, memory) = (source.rows(), source.memory());
+    let rows = source.height();
     let mut results = Vec::with_capacity(streams.len());
-    let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.row_len())?.collect();
+    let chunks: Vec<_> = chunks(chunk_lens, streams.len(), source.width())?.collect();
     for (stream, chunk) in streams.iter().zip(&chunks) {
         // As many elements as the source has at most, so the product is a `usize`.
         results.push(DeviceBuffer::uninit(stream, rows * chunk.len())?);
@@ -61,10 +60,10 @@ pub fn scatter_columns<T: DeviceCopy>(
         if rows == 0 || chunk.is_empty() {
             continue;
         }
-        let columns = memory.slice(chunk.start..).rows(chunk.len(), source.stride())?;
+        let columns = source.part(.., chunk.clone());
         if result.device() == source.device() {
             let stream = result.stream().clone();
-            stream.copy_rows(columns, result.as_mut_slice().rows_mut(chunk.len(), chunk.len())?)?;
+            stream.copy_rows(columns, result.as_2d_mut(chunk.len(), rows)?)?;
         } else {
             result.copy_from(&packed(columns)?)?;
         }
@@ -73,10 +72,10 @@ pub fn scatter_columns<T: DeviceCopy>(
 }
 
 /// The rows without their gaps, on the device that they are on.
-fn packed<T: DeviceCopy>(rows: DeviceRows<'_, T>) -> Result<DeviceBuffer<T>> {
-    let stream = rows.memory().used(Access::Read).storage.stream().clone();
-    let mut packed = DeviceBuffer::uninit(&stream, rows.rows() * rows.row_len())?;
-    stream.copy_rows(rows, packed.as_mut_slice().rows_mut(rows.row_len(), rows.row_len())?)?;
+fn packed<T: DeviceCopy>(rows: DeviceSlice2<'_, T>) -> Result<DeviceBuffer<T>> {
+    let stream = rows.elements().used(Access::Read).storage.stream().clone();
+    let mut packed = DeviceBuffer::uninit(&stream, rows.height() * rows.width())?;
+    stream.copy_rows(rows, packed.as_2d_mut(rows.width(), rows.height())?)?;
     Ok(packed)
 }
 
@@ -87,24 +86,25 @@ fn packed<T: DeviceCopy>(rows: DeviceRows<'_, T>) -> Result<DeviceBuffer<T>> {
 ///
 /// # Errors
 /// [`Error::EmptyList`] without sources; [`Error::ShapeMismatch`] for other numbers of rows; [`Error::NoPeerAccess`] for
-/// devices of two drivers; [`Error::TooManyElements`]; [`Error::OutOfMemory`]; as [`Stream::copy`].
+/// devices of two drivers; [`Error::TooManyElements`]; [`Error::BadExtents`] for more than 2^31 - 1 columns;
+/// [`Error::OutOfMemory`]; as [`Stream::copy`].
 #[track_caller]
 pub fn gather_columns<'s, T: DeviceCopy>(
-    sources: impl IntoIterator<Item = DeviceRows<'s, T>>,
+    sources: impl IntoIterator<Item = DeviceSlice2<'s, T>>,
     stream: &Stream,
 ) -> Result<DeviceBuffer<T>> {
     let _site = site();
-    let sources: Vec<DeviceRows<'s, T>> = sources.into_iter().collect();
+    let sources: Vec<DeviceSlice2<'s, T>> = sources.into_iter().collect();
     check_list("gather_columns", "sources", sources.is_empty())?;
-    let (rows, first_len) = sources.first().map_or((0, 0), |first| (first.rows(), first.row_len()));
+    let (rows, first_len) = sources.first().map_or((0, 0), |first| (first.height(), first.width()));
     for source in &sources {
         check_drivers(source.device(), stream.device())?;
-        if source.rows() != rows {
-            let (left, right) = ((rows, first_len), (source.rows(), source.row_len()));
+        if source.height() != rows {
+            let (left, right) = ((rows, first_len), (source.height(), source.width()));
             return Err(Error::ShapeMismatch { operation: "gather_columns", left, right });
         }
     }
-    let columns = sources.iter().try_fold(0usize, |sum, source| sum.checked_add(source.row_len()));
+    let columns = sources.iter().try_fold(0usize, |sum, source| sum.checked_add(source.width()));
     let elements = columns.and_then(|columns| columns.checked_mul(rows));
     let (Some(columns), Some(elements)) = (columns, elements) else {
         return Err(Error::TooManyElements { elements: usize::MAX, element_bytes: size_of::<T>() });
@@ -113,7 +113,7 @@ pub fn gather_columns<'s, T: DeviceCopy>(
     if elements == 0 {
         return Ok(result);
     }
-    for (source, place) in sources.iter().zip(ranges(sources.iter().map(DeviceRows::row_len))) {
+    for (source, place) in sources.iter().zip(ranges(sources.iter().map(DeviceSlice2::width))) {
         if place.is_empty() {
             continue;
         }
@@ -121,16 +121,15 @@ pub fn gather_columns<'s, T: DeviceCopy>(
         let columns_here = if source.device() == stream.device() {
             *source
         } else {
-            let mut copy = DeviceBuffer::uninit(stream, rows * source.row_len())?;
-            match source.memory().len() == copy.len() {
-                true => copy.copy_from(source.memory())?,
+            let mut copy = DeviceBuffer::uninit(stream, rows * source.width())?;
+            match source.elements().len() == copy.len() {
+                true => copy.copy_from(source.elements())?,
                 false => copy.copy_from(&packed(*source)?)?,
             }
             here = copy;
-            here.as_slice().rows(source.row_len(), source.row_len())?
+            here.as_2d(source.width(), rows)?
         };
-        let target = result.slice_mut(place.start..).rows_mut(place.len(), columns)?;
-        stream.copy_rows(columns_here, target)?;
+        stream.copy_rows(columns_here, result.as_2d_mut(columns, rows)?.into_part(.., place))?;
     }
     Ok(result)
 }

@@ -39,7 +39,6 @@
 //! | [`collective`] | [`broadcast`], [`scatter`], [`gather`]: one buffer to several devices and back |
 //! | `coalesced` | the broadcast of many small buffers in few copies, and other work on them |
 //! | `columns` | scatter and gather of the columns of a matrix |
-//! | [`pipeline`] | [`Pipeline`], which overlaps copies of many items with the work on them |
 //!
 //! [`broadcast`]: collective::broadcast
 //! [`scatter`]: collective::scatter
@@ -66,12 +65,10 @@ mod host_copy;
 pub mod host_memory;
 mod peer;
 pub mod pending;
-pub mod pipeline;
 pub mod rows;
 mod staged;
 
 pub use self::host_memory::HostMemory;
 pub use self::pending::{CopyFailed, Pending, PendingFuture};
-pub use self::pipeline::Pipeline;
-pub use self::rows::{DeviceRows, DeviceRowsMut, PinnedRows};
+pub use self::rows::PinnedRows;
 pub use self::staged::CHUNK_BYTES;

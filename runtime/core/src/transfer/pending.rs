@@ -97,11 +97,6 @@ impl<H> Pending<H> {
         }
     }
 
-    /// The event recorded after the copy. It is not exposed, because it must not be recorded again.
-    pub(super) fn event(&self) -> &Event {
-        &self.event
-    }
-
     /// Makes later work on a stream wait for the copy, and for nothing that was enqueued behind it. Buffers order their
     /// uses by themselves; this spares the wait that would be inserted later, and is for what buffers do not see.
     ///

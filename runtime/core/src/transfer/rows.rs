@@ -1,4 +1,5 @@
-//! Copies of rows that lie apart, as those of a part of a matrix do: [`DeviceRows`], [`DeviceRowsMut`], [`PinnedRows`].
+//! Copies of rows that lie apart, as those of a part of a matrix do: of a [`DeviceSlice2`], [`DeviceSliceMut2`] or
+//! [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
 #![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
@@ -6,172 +7,96 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use gpu_spec::Extents2;
+
 use super::host::{DeviceSide, Direction};
 use super::pending::{CopyFailed, HostSide, Pending};
-use crate::device::Device;
 use crate::device::observe::{CopyDirection, site};
 use crate::driver::{Place, RowsCopy};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::storage::{self, Kind};
 use crate::memory::usage::Access;
-use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange};
+use crate::memory::views::extents_2;
+use crate::memory::{DeviceCopy, DeviceSlice2, DeviceSliceMut2, PinnedBuffer, PinnedRange};
 use crate::stream::Stream;
 
 const OPERATION: &str = "copying rows between buffers";
-
-/// How rows lie in memory, in elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    rows: usize,
-    row_len: usize,
-    stride: usize,
-}
-
-impl Shape {
-    /// All rows that start within `len` elements.
-    fn new(row_len: usize, stride: usize, len: usize) -> Result<Self> {
-        let bad = |reason| Err(Error::BadRows { row_len, stride, len, reason });
-        if stride == 0 {
-            return bad("a stride of 0 puts all rows in one place; take at least 1");
-        }
-        if stride < row_len {
-            return bad("the rows overlap; take a stride of at least a row");
-        }
-        let rows = len.div_ceil(stride);
-        // At least one element is left in the last row's stride, so this does not go below zero.
-        if rows > 0 && len - (rows - 1) * stride < row_len {
-            return bad("the last row ends beyond the memory; slice off what belongs to no row");
-        }
-        Ok(Self { rows, row_len, stride })
-    }
-
-    /// Elements from the first of the first row to the last of the last.
-    fn span(self) -> usize {
-        if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.row_len }
-    }
-
-    fn check(self, operation: &'static str, source: Shape) -> Result<()> {
-        let (left, right) = ((self.rows, self.row_len), (source.rows, source.row_len));
-        if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
-    }
-}
-
-macro_rules! shape_of {
-    ($name:ident $(<$life:lifetime>)?) => {
-        impl<T: DeviceCopy> $name<$($life,)? T> {
-            /// The number of rows.
-            pub fn rows(&self) -> usize {
-                self.shape.rows
-            }
-
-            /// Elements of a row.
-            pub fn row_len(&self) -> usize {
-                self.shape.row_len
-            }
-
-            /// Elements from the start of one row to the next.
-            pub fn stride(&self) -> usize {
-                self.shape.stride
-            }
-        }
-
-        impl<T: DeviceCopy> fmt::Debug for $name<$($life,)? T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let Shape { rows, row_len, stride } = self.shape;
-                let name = stringify!($name);
-                write!(f, "{name}({rows} rows of {row_len}, one every {stride}, in {:?})", self.memory)
-            }
-        }
-    };
-}
-
-/// Rows of a [`DeviceBuffer`](crate::DeviceBuffer), to read.
-#[derive(Clone, Copy)]
-pub struct DeviceRows<'a, T: DeviceCopy> {
-    /// From the first row to the last.
-    memory: DeviceSlice<'a, T>,
-    shape: Shape,
-}
-
-/// Rows of a [`DeviceBuffer`](crate::DeviceBuffer), to write.
-pub struct DeviceRowsMut<'a, T: DeviceCopy> {
-    /// From the first row to the last.
-    memory: DeviceSliceMut<'a, T>,
-    shape: Shape,
-}
 
 /// Rows of page-locked memory. They own the buffer, and are a slice of all its elements (of a [`PinnedRange`], those of
 /// the range) to the program, those between the rows among them.
 pub struct PinnedRows<T: DeviceCopy> {
     memory: PinnedRange<T>,
-    shape: Shape,
-}
-
-shape_of!(DeviceRows<'_>);
-shape_of!(DeviceRowsMut<'_>);
-shape_of!(PinnedRows);
-
-impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// Rows of `row_len` elements, one every `stride` elements from the first: all that start within the slice. A part
-    /// of a matrix begins with its first element: `matrix.slice(first..).rows(columns, stride)`.
-    ///
-    /// # Errors
-    /// [`Error::BadRows`] for a stride of 0 or less than a row, or a last row that is not whole.
-    pub fn rows(&self, row_len: usize, stride: usize) -> Result<DeviceRows<'a, T>> {
-        let shape = Shape::new(row_len, stride, self.len())?;
-        Ok(DeviceRows { memory: self.slice(..shape.span()), shape })
-    }
-}
-
-impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
-    /// Rows to write: see [`DeviceSlice::rows`].
-    ///
-    /// # Errors
-    /// As [`DeviceSlice::rows`].
-    pub fn rows_mut(self, row_len: usize, stride: usize) -> Result<DeviceRowsMut<'a, T>> {
-        let shape = Shape::new(row_len, stride, self.len())?;
-        Ok(DeviceRowsMut { memory: self.into_slice(..shape.span()), shape })
-    }
+    extents: Extents2,
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Rows of the buffer: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] returns the buffer.
+    /// The buffer as `height` rows of `width` elements, one every `pitch` elements from the first. What lies between the
+    /// rows and after the last is not copied. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
-    /// As [`DeviceSlice::rows`], with the buffer.
+    /// [`Error::BadExtents`], with the buffer, as for
+    /// [`DeviceSlice::as_2d_pitched`](crate::DeviceSlice::as_2d_pitched).
     pub fn into_rows(
         self,
-        row_len: usize,
-        stride: usize,
+        width: usize,
+        height: usize,
+        pitch: usize,
     ) -> std::result::Result<PinnedRows<T>, CopyFailed<Self>> {
         self.into_range(..)
-            .into_rows(row_len, stride)
+            .into_rows(width, height, pitch)
             .map_err(|CopyFailed { error, memory }| CopyFailed { error, memory: memory.into_buffer() })
     }
 }
 
 impl<T: DeviceCopy> PinnedRange<T> {
-    /// Rows of the range: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] returns the buffer.
+    /// The range as rows: see [`PinnedBuffer::into_rows`].
     ///
     /// # Errors
-    /// As [`DeviceSlice::rows`], with the range.
+    /// As [`PinnedBuffer::into_rows`], with the range.
     pub fn into_rows(
         self,
-        row_len: usize,
-        stride: usize,
+        width: usize,
+        height: usize,
+        pitch: usize,
     ) -> std::result::Result<PinnedRows<T>, CopyFailed<Self>> {
-        match Shape::new(row_len, stride, self.len()) {
-            Ok(shape) => Ok(PinnedRows { memory: self, shape }),
+        match extents_2(width, height, pitch, self.len()) {
+            Ok(extents) => Ok(PinnedRows { memory: self, extents }),
             Err(error) => Err(CopyFailed { error, memory: self }),
         }
     }
 }
 
 impl<T: DeviceCopy> PinnedRows<T> {
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.extents.width() as usize
+    }
+
+    /// Rows.
+    pub fn height(&self) -> usize {
+        self.extents.height() as usize
+    }
+
+    /// Elements from the beginning of a row to that of the next.
+    pub fn pitch(&self) -> usize {
+        self.extents.pitch() as usize
+    }
+
     /// The whole buffer.
     pub fn into_buffer(self) -> PinnedBuffer<T> {
         self.memory.into_buffer()
+    }
+
+    fn place(&self) -> Place {
+        Place::Host(self.memory.address().cast())
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for PinnedRows<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (width, height, pitch) = (self.width(), self.height(), self.pitch());
+        write!(f, "PinnedRows({height} rows of {width}, one every {pitch}, in {:?})", self.memory)
     }
 }
 
@@ -189,60 +114,19 @@ impl<T: DeviceCopy> DerefMut for PinnedRows<T> {
     }
 }
 
-impl<'a, T: DeviceCopy> DeviceRows<'a, T> {
-    /// The device that has the memory.
-    pub fn device(&self) -> &'a Device {
-        self.memory.device()
-    }
-
-    /// The memory from the first row to the last.
-    pub fn memory(&self) -> DeviceSlice<'a, T> {
-        self.memory
-    }
-
-    fn place(&self) -> (Place, usize) {
-        (Place::Device(self.memory.as_device_ptr()), self.shape.stride.saturating_mul(size_of::<T>()))
-    }
+/// Fails unless there are as many rows, of as many elements.
+fn check_shape(operation: &'static str, target: Extents2, source: Extents2) -> Result<()> {
+    let of = |extents: Extents2| (extents.height() as usize, extents.width() as usize);
+    let (left, right) = (of(target), of(source));
+    if left == right { Ok(()) } else { Err(Error::ShapeMismatch { operation, left, right }) }
 }
 
-impl<'a, T: DeviceCopy> DeviceRowsMut<'a, T> {
-    /// The device that has the memory.
-    pub fn device(&self) -> &'a Device {
-        self.memory.device()
-    }
-
-    /// The same rows, borrowed for a shorter time.
-    pub fn reborrow(&mut self) -> DeviceRowsMut<'_, T> {
-        DeviceRowsMut { memory: self.memory.reborrow(), shape: self.shape }
-    }
-
-    /// The memory from the first row to the last.
-    pub fn memory_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        self.memory.reborrow()
-    }
-
-    fn place(&self) -> (Place, usize) {
-        (Place::Device(self.memory.as_device_ptr()), self.shape.stride.saturating_mul(size_of::<T>()))
-    }
-}
-
-impl<T: DeviceCopy> PinnedRows<T> {
-    fn place(&self) -> (Place, usize) {
-        (Place::Host(self.memory.address().cast()), self.shape.stride.saturating_mul(size_of::<T>()))
-    }
-}
-
-/// A copy of rows of this shape; `None` when there is nothing to copy.
-fn rows_copy<T>(shape: Shape, dst: (Place, usize), src: (Place, usize)) -> Option<RowsCopy> {
-    let (row_bytes, rows) = (shape.row_len * size_of::<T>(), shape.rows);
-    (row_bytes > 0 && rows > 0).then_some(RowsCopy {
-        dst: dst.0,
-        dst_pitch: dst.1,
-        src: src.0,
-        src_pitch: src.1,
-        row_bytes,
-        rows,
-    })
+/// A copy between places with these extents; `None` when there is nothing to copy.
+fn rows_copy<T>((dst, to): (Place, Extents2), (src, from): (Place, Extents2)) -> Option<RowsCopy> {
+    let pitch = |extents: Extents2| (extents.pitch() as usize).saturating_mul(size_of::<T>());
+    let (row_bytes, rows) = (to.width() as usize * size_of::<T>(), to.height() as usize);
+    let (dst_pitch, src_pitch) = (pitch(to), pitch(from));
+    (row_bytes > 0 && rows > 0).then_some(RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes, rows })
 }
 
 impl Stream {
@@ -256,7 +140,7 @@ impl Stream {
     /// // Columns 1 and 2 of a matrix of 2 rows and 4 columns.
     /// let matrix = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7])?;
     /// let mut part = DeviceBuffer::uninit(&stream, 4)?;
-    /// stream.copy_rows(matrix.slice(1..).rows(2, 4)?, part.as_mut_slice().rows_mut(2, 2)?)?;
+    /// stream.copy_rows(matrix.as_2d(4, 2)?.part(.., 1..3), part.as_2d_mut(2, 2)?)?;
     /// assert_eq!(part.to_host()?, [1, 2, 5, 6]);
     /// # Ok(())
     /// # }
@@ -268,15 +152,18 @@ impl Stream {
     #[track_caller]
     pub fn copy_rows<T: DeviceCopy>(
         &self,
-        source: DeviceRows<'_, T>,
-        target: DeviceRowsMut<'_, T>,
+        source: DeviceSlice2<'_, T>,
+        target: DeviceSliceMut2<'_, T>,
     ) -> Result<()> {
         let _site = site();
-        target.shape.check(OPERATION, source.shape)?;
+        let (from, to) = (*source.extents(), *target.extents());
+        check_shape(OPERATION, to, from)?;
         self.check_device(source.device(), || (OPERATION.to_owned(), "the source".to_owned()))?;
         self.check_device(target.device(), || (OPERATION.to_owned(), "the target".to_owned()))?;
-        let Some(copy) = rows_copy::<T>(target.shape, target.place(), source.place()) else { return Ok(()) };
-        let parts = [&source.memory.used(Access::Read), &target.memory.used()];
+        let places = (Place::Device(target.as_device_ptr()), Place::Device(source.as_device_ptr()));
+        let Some(copy) = rows_copy::<T>((places.0, to), (places.1, from)) else { return Ok(()) };
+        let (source, target) = (source.elements(), target.into_elements());
+        let parts = [&source.used(Access::Read), &target.used()];
         // SAFETY: the rows are within both slices and those of one side do not overlap; the source is shared and the
         // target exclusive, so the two do not overlap; both buffers note the stream, so neither is freed before the
         // copy has run.
@@ -294,18 +181,20 @@ impl Stream {
     pub fn copy_rows_from_host<T: DeviceCopy>(
         &self,
         source: PinnedRows<T>,
-        target: DeviceRowsMut<'_, T>,
+        target: DeviceSliceMut2<'_, T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
         let _site = site();
+        let to = *target.extents();
+        let target = target.into_elements();
         let side = DeviceSide {
             direction: Direction::Up,
             device: target.device(),
-            elements: target.memory.len(),
-            part: target.memory.used(),
-            address: target.memory.as_device_ptr(),
+            elements: target.len(),
+            part: target.used(),
+            address: target.as_device_ptr(),
         };
-        let shapes = (target.shape, source.shape);
-        let copy = rows_copy::<T>(target.shape, target.place(), source.place());
+        let shapes = (to, source.extents);
+        let copy = rows_copy::<T>((Place::Device(side.address), to), (source.place(), source.extents));
         self.rows_between_host_and_device(&side, shapes, copy, source)
     }
 
@@ -317,19 +206,21 @@ impl Stream {
     #[track_caller]
     pub fn copy_rows_to_host<T: DeviceCopy>(
         &self,
-        source: DeviceRows<'_, T>,
+        source: DeviceSlice2<'_, T>,
         target: PinnedRows<T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
         let _site = site();
+        let from = *source.extents();
+        let source = source.elements();
         let side = DeviceSide {
             direction: Direction::Down,
             device: source.device(),
-            elements: source.memory.len(),
-            part: source.memory.used(Access::Read),
-            address: source.memory.as_device_ptr(),
+            elements: source.len(),
+            part: source.used(Access::Read),
+            address: source.as_device_ptr(),
         };
-        let shapes = (target.shape, source.shape);
-        let copy = rows_copy::<T>(source.shape, target.place(), source.place());
+        let shapes = (target.extents, from);
+        let copy = rows_copy::<T>((target.place(), target.extents), (Place::Device(side.address), from));
         self.rows_between_host_and_device(&side, shapes, copy, target)
     }
 
@@ -351,11 +242,11 @@ impl Stream {
     fn rows_between_host_and_device<T: DeviceCopy>(
         &self,
         side: &DeviceSide<'_>,
-        shapes: (Shape, Shape),
+        shapes: (Extents2, Extents2),
         copy: Option<RowsCopy>,
         memory: PinnedRows<T>,
     ) -> std::result::Result<Pending<PinnedRows<T>>, CopyFailed<PinnedRows<T>>> {
-        let checked = shapes.0.check(side.direction.operation(), shapes.1);
+        let checked = check_shape(side.direction.operation(), shapes.0, shapes.1);
         let checked = checked.and_then(|()| self.check_side(side)).and_then(|()| Event::new(self.device()));
         let event = match checked {
             Ok(event) => event,

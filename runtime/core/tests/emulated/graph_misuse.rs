@@ -220,8 +220,8 @@ fn a_capture_begun_meanwhile_is_tainted() -> Result<(), Error> {
     // Another error is reported unchanged.
     let other: Result<(), Error> = stream.with_stable_capture_state(|| {
         Graph::capture(&stream, || Ok::<_, Error>(()))?;
-        Err(Error::NoDepth)
+        Err(Error::PerThreadStream)
     });
-    assert!(matches!(other, Err(Error::NoDepth)), "{other:?}");
+    assert!(matches!(other, Err(Error::PerThreadStream)), "{other:?}");
     Graph::capture(&stream, || Ok::<_, Error>(()))?.instantiate()?.launch(&stream)
 }

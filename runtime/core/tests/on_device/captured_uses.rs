@@ -53,7 +53,7 @@ fn no_host_read_returns_what_captured_work_overwrites() {
         refused(other.copy_to_host(&y, pinned).map_err(Error::from), "Stream::copy_to_host");
         refused(home.copy(&y, &mut beside), "Stream::copy");
         refused(beside.copy_from(&y), "Stream::copy");
-        let (from, to) = (y.as_slice().rows(8, 8)?, beside.as_mut_slice().rows_mut(8, 8)?);
+        let (from, to) = (y.as_2d(8, 8)?, beside.as_2d_mut(8, 8)?);
         refused(home.copy_rows(from, to), "Stream::copy_rows");
         refused(exec.launch(home), "GraphExec::launch");
         // What is not written there is as it was, and so is all that was enqueued before.

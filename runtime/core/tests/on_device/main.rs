@@ -9,7 +9,6 @@ mod captured_uses;
 mod collectives;
 mod driver;
 mod driver_graphs;
-mod pipeline;
 mod rig;
 mod streams;
 mod telemetry;

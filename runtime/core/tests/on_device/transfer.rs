@@ -123,17 +123,25 @@ fn rows_go_up_across_and_down() {
     let (rows, columns) = (301, 517);
     let all: Vec<u32> = (0..rows * columns).collect();
     let columns = columns as usize;
-    let host =
-        PinnedBuffer::from_slice(&device, &all).unwrap().into_range(7..).into_rows(100, columns).unwrap();
+    let host = PinnedBuffer::from_slice(&device, &all)
+        .unwrap()
+        .into_range(7..)
+        .into_rows(100, rows as usize, columns)
+        .unwrap();
     let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
     let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
-    let up = stream.copy_rows_from_host(host, matrix.as_mut_slice().rows_mut(100, 128).unwrap()).unwrap();
+    let up =
+        stream.copy_rows_from_host(host, matrix.as_2d_pitched_mut(100, rows as usize, 128).unwrap()).unwrap();
     stream
-        .copy_rows(matrix.as_slice().rows(100, 128).unwrap(), part.as_mut_slice().rows_mut(100, 100).unwrap())
+        .copy_rows(
+            matrix.as_2d_pitched(100, rows as usize, 128).unwrap(),
+            part.as_2d_mut(100, rows as usize).unwrap(),
+        )
         .unwrap();
     let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
-    let target = target.into_rows(5, 10).unwrap();
-    let down = stream.copy_rows_to_host(part.slice(1..).rows(5, 100).unwrap(), target).unwrap();
+    let target = target.into_rows(5, rows as usize, 10).unwrap();
+    let down =
+        stream.copy_rows_to_host(part.as_2d(100, rows as usize).unwrap().part(.., 1..6), target).unwrap();
     let down = down.wait().unwrap();
     for (row, found) in down.chunks(10).enumerate() {
         let first = (row * columns + 8) as u32;

@@ -52,11 +52,12 @@ use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2,
+};
 use warpsmith_core::seam::Access;
 use warpsmith_core::seam::site;
 use warpsmith_core::stream::Stream;
-use warpsmith_core::transfer::{DeviceRows, DeviceRowsMut};
 
 pub(crate) use self::vendor::State;
 
@@ -134,8 +135,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 /// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
-/// let (rows, output) = (b.as_slice().rows(2, 2)?, c.as_mut_slice().rows_mut(2, 2)?);
-/// sparse::spmm(&stream, &a, rows, output, Product::default())?;
+/// sparse::spmm(&stream, &a, b.as_2d(2, 3)?, c.as_2d_mut(2, 2)?, Product::default())?;
 /// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
 /// # Ok(())
 /// # }
@@ -147,8 +147,8 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 pub fn spmm<T: Value, I: Index>(
     stream: &Stream,
     matrix: &Csr<T, I>,
-    b: DeviceRows<'_, T>,
-    mut c: DeviceRowsMut<'_, T>,
+    b: DeviceSlice2<'_, T>,
+    c: DeviceSliceMut2<'_, T>,
     product: Product,
 ) -> Result<()> {
     let _site = site();
@@ -156,21 +156,21 @@ pub fn spmm<T: Value, I: Index>(
     check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
     let [rows, inner] = matrix.shape_of(product);
     let fits =
-        b.rows() == inner && c.rows() == rows && (b.row_len() == c.row_len() || inner == 0 || rows == 0);
+        b.height() == inner && c.height() == rows && (b.width() == c.width() || inner == 0 || rows == 0);
     if !fits {
         let problem = format!(
             "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
              {rows} x n",
-            b.rows(),
-            b.row_len(),
-            c.rows(),
-            c.row_len(),
+            b.height(),
+            b.width(),
+            c.height(),
+            c.width(),
             if product.transpose { " when transposed" } else { "" },
         );
         return Err(LibraryError::shape(OPERATION, problem));
     }
-    let dense = Dense::Matrix { columns: c.row_len(), input_stride: b.stride(), output_stride: c.stride() };
-    enqueue(stream, OPERATION, matrix, b.memory(), &mut c.memory_mut(), dense, product)
+    let dense = Dense::Matrix { columns: c.width(), input_stride: b.pitch(), output_stride: c.pitch() };
+    enqueue(stream, OPERATION, matrix, b.elements(), &mut c.into_elements(), dense, product)
 }
 
 /// The lengths fit each other.

@@ -3,4 +3,3 @@
 pub mod allocator;
 pub mod allocator_program;
 pub mod pinned;
-pub mod pipeline;
