@@ -126,7 +126,6 @@ const recordColumns = () => {
       cell: (r) => [
         chip(r.outcome, r.outcome),
         r.throttled ? chip("throttled", "throttled") : null,
-        r.logged ? chip("logged", "earlier run") : null,
         r.problem ? el("span", { class: "problem" }, r.problem) : null,
       ],
     },
@@ -140,7 +139,7 @@ const recordColumns = () => {
     },
     {
       name: "p10 – p90",
-      title: "10th and 90th percentile in µs; none of an earlier run, whose samples are not here",
+      title: "10th and 90th percentile in µs",
       number: true,
       value: (r) => (known(r.p10) ? r.p90 - r.p10 : null),
       cell: (r) => (known(r.p10) ? `${us(r.p10)} – ${us(r.p90)}` : "–"),
@@ -230,7 +229,6 @@ const recordsSection = () => {
           r.stop,
           r.is_best ? "best" : "",
           r.is_winner ? "winner" : "",
-          r.logged ? "earlier run" : "",
           r.is_default ? "default" : "",
         ]
           .join(" ")
