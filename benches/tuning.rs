@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use warpsmith::bench::case::Case;
-use warpsmith::bench::log::Log;
 use warpsmith::bench::measure::{Effort, Mode, Stopwatch};
 use warpsmith::bench::run::{Plan, PlannedCase, Request};
 use warpsmith::bench::stats::paired_ratio;
@@ -75,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;
-    // Neither what earlier runs measured nor what they kept takes part, and nothing is left behind.
+    // What earlier runs kept takes no part, and nothing is left behind.
     warpsmith::store::LaunchStore::in_memory().install(&device);
     let started = Instant::now();
     let tuned = tune_all(&plan)?;
@@ -104,7 +103,7 @@ fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
             all.push(tuned.clone());
         }
     };
-    tune(plan, &tuning, &mut Log::in_memory(), &Arc::default(), &mut each)?;
+    tune(plan, &tuning, &Arc::default(), &mut each)?;
     Ok(all)
 }
 

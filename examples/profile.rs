@@ -92,7 +92,7 @@ fn verdict(summary: &Summary) -> Result<String> {
 }
 
 fn write(trace: &Trace, folder: &Path, name: &str) -> Result<()> {
-    trace.write_perfetto(folder.join(format!("{name}.pftrace")))?;
+    trace.write_chrome(folder.join(format!("{name}.json.gz")))?;
     trace.write_html(folder.join(format!("{name}.html")), &format!("Training, {name}"))?;
     Ok(())
 }

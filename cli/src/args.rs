@@ -195,8 +195,8 @@ pub struct ProfileArgs {
     /// Count only kernels whose names contain NAME; can be given several times
     #[arg(long = "kernel", value_name = "NAME", requires = "counters")]
     pub kernels: Vec<String>,
-    /// The file of the trace, as JSON when it ends in .json or .json.gz [default: profile.pftrace], or of the counters, as JSON
-    /// [default: counters.json]
+    /// The file of the trace, compressed when it ends in .gz [default: profile.json.gz], or of the counters [default:
+    /// counters.json]; both are JSON
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Write one HTML page with a timeline and the tables
@@ -259,9 +259,9 @@ fn launches(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Traces of Warpsmith and of PyTorch's profiler are read, compressed or not; the content of the file decides. \
-                  With --html, --perfetto or --chrome the trace is written there, and nothing is printed.\n\n\
-                  Examples: warpsmith trace train.pftrace; warpsmith trace train.pftrace --html train.html; \
-                  warpsmith trace new.pftrace --diff old.pftrace; warpsmith trace torch.json.gz --perfetto torch.pftrace\n\n\
+                  With --html or --chrome the trace is written there, and nothing is printed.\n\n\
+                  Examples: warpsmith trace train.json.gz; warpsmith trace train.json.gz --html train.html; \
+                  warpsmith trace new.json.gz --diff old.json.gz; warpsmith trace torch.json --chrome small.json.gz\n\n\
                   Exit code 1 when the file is damaged, or events of it are not shown, for example because they have no time; \
                   standard error and the JSON document say which. What stands before the damage is shown."
 )]
@@ -278,13 +278,10 @@ pub struct TraceArgs {
     /// Write one HTML page with a timeline and the tables, which needs no network
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub html: Option<PathBuf>,
-    /// Write the trace in Perfetto's format
-    #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
-    pub perfetto: Option<PathBuf>,
-    /// Write the trace as JSON for Chrome's viewer and PyTorch's tools; compressed when OUT ends in .gz
+    /// Write the trace as JSON for Perfetto, Chrome's viewer and PyTorch's tools; compressed when OUT ends in .gz
     #[arg(long, value_name = "OUT", conflicts_with_all = ["diff", "json"])]
     pub chrome: Option<PathBuf>,
-    /// With --html, --perfetto or --chrome: give each kernel what `warpsmith profile --counters` counted of it, as arguments
+    /// With --html or --chrome: give each kernel what `warpsmith profile --counters` counted of it, as arguments
     #[arg(long, value_name = "REPORT", conflicts_with_all = ["diff", "json"])]
     pub counters: Option<PathBuf>,
     /// Print one JSON document instead of text

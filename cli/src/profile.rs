@@ -10,6 +10,7 @@ use std::process::Command;
 use serde::Serialize;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{complain, print, print_json};
+use warpsmith_trace::check_name;
 use warpsmith_trace::summary::{Digest, Summary};
 
 use crate::args::ProfileArgs;
@@ -39,7 +40,10 @@ pub fn run(args: &ProfileArgs) -> Result<(), Failure> {
     if args.counters {
         return counters::run(args);
     }
-    let outputs = Outputs::new("trace", args.out.as_deref().unwrap_or(Path::new("profile.pftrace")))?;
+    let out = args.out.as_deref().unwrap_or(Path::new("profile.json.gz"));
+    check_name(out)
+        .map_err(|why| Failure::Use(format!("cannot write the trace {}: {why}", out.display())))?;
+    let outputs = Outputs::new("trace", out)?;
     let variables = [("WARPSMITH_PROFILE", Some(outputs.pattern().into())), ("WARPSMITH_COUNTERS", None)];
     let code = run_program(args, &variables)?;
     let traces = outputs.collect()?;

@@ -33,11 +33,7 @@ enum Content<'a> {
 
 /// Prints the tables of a trace or what changed, or writes it in another form.
 pub fn run(args: &TraceArgs) -> Result<(), Failure> {
-    let outputs = [
-        (&args.html, FileFormat::Html),
-        (&args.perfetto, FileFormat::Perfetto),
-        (&args.chrome, FileFormat::Chrome),
-    ];
+    let outputs = [(&args.html, FileFormat::Html), (&args.chrome, FileFormat::Chrome)];
     if outputs.iter().any(|(out, _)| out.is_some()) {
         let counters = args.counters.as_ref().map(CounterReport::read).transpose().map_err(unusable)?;
         let mut converted = Converted::default();
@@ -47,7 +43,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Failure> {
         return judge(&args.file, converted.damage.as_ref(), &converted.left_out, "written");
     }
     if args.counters.is_some() {
-        let text = "--counters adds to a trace that is written: give --html, --perfetto or --chrome too";
+        let text = "--counters adds to a trace that is written: give --html or --chrome too";
         return Err(Failure::Use(text.to_owned()));
     }
     let digest = Digest::read(&args.file).map_err(unusable)?;

@@ -183,7 +183,7 @@ fn off(rig: &Rig) -> Result<()> {
 fn soak() -> Result<()> {
     let nodes: usize = std::env::var("WARPSMITH_BENCH_SOAK").map_or(Ok(25_000_000), |nodes| nodes.parse())?;
     let rig = Rig::new()?;
-    let path = std::env::temp_dir().join(format!("{}-profiler-soak.pftrace", std::process::id()));
+    let path = std::env::temp_dir().join(format!("{}-profiler-soak.json.gz", std::process::id()));
     let profiler = ProfilerOptions::default().to_file(&path)?;
     let begun = Instant::now();
     for _ in 0..nodes / NODES {
@@ -221,7 +221,7 @@ fn peak_memory() -> u64 {
 
 /// What a file costs: bytes and time for each record.
 fn files(rig: &Rig) -> Result<()> {
-    for name in ["profiler-bench.pftrace", "profiler-bench.json.gz"] {
+    for name in ["profiler-bench.json", "profiler-bench.json.gz"] {
         let path = std::env::temp_dir().join(format!("{}-{name}", std::process::id()));
         let profiler = ProfilerOptions::default().to_file(&path)?;
         let begun = Instant::now();

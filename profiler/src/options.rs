@@ -9,7 +9,7 @@ use warpsmith_core::driver::activity::ActivityOptions;
 /// use warpsmith_profiler::ProfilerOptions;
 ///
 /// # fn main() -> Result<(), warpsmith_profiler::ProfilerError> {
-/// let profiler = ProfilerOptions::default().samples_hz(50).to_file("step.pftrace")?;
+/// let profiler = ProfilerOptions::default().samples_hz(50).to_file("step.json.gz")?;
 /// // …
 /// profiler.finish()?;
 /// # Ok(())

@@ -90,7 +90,7 @@ pub struct Profiler(Running);
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = std::env::temp_dir().join(format!("profiler-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
-/// # let file = folder.join("trace.pftrace");
+/// # let file = folder.join("trace.json.gz");
 /// let device = Device::emulated(0)?;
 /// let profiler = Profiler::to_file(&file)?;
 /// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32; 1000])?;
@@ -139,11 +139,11 @@ impl Profiler {
         Running::start(options, || Ok(Output::Memory(Box::default()))).map(Self)
     }
 
-    /// Starts to record everything into a file: JSON as PyTorch writes it for names that end in `.json` or `.json.gz`, else
-    /// Perfetto's format. The file is there at once, and can be read up to the last half second if the program is killed.
+    /// Starts to record everything into a file: JSON as PyTorch writes it, compressed when the name ends in `.gz`. The file is
+    /// there at once, and can be read up to the last half second if the program is killed.
     ///
     /// # Errors
-    /// As [`Self::start`]; [`ProfilerError::File`].
+    /// As [`Self::start`]; [`ProfilerError::File`], also for a name that ends in `.pftrace`.
     pub fn to_file(path: impl AsRef<Path>) -> Result<FileProfiler> {
         FileProfiler::start(ProfilerOptions::default(), path.as_ref())
     }

@@ -50,7 +50,7 @@ pub struct Document {
 /// How a document came about.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// `bench`, `tune` or `compare`.
+    /// `bench` or `tune`.
     pub command: String,
     /// Seconds since 1970 when it began.
     pub started: u64,
@@ -142,8 +142,8 @@ pub enum Outcome {
 }
 
 /// The result of one measurement of a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Measured {
     /// The outcome of the configuration.
     pub outcome: Outcome,
     /// The error; empty if there was none.
@@ -152,19 +152,12 @@ pub struct Measured {
     pub max_error: Option<f64>,
     /// Its times, if it is correct.
     pub timing: Option<Timing>,
-    /// The time in microseconds that a probe beside it needs for the same bytes (or operations); absent without probes.
-    pub probe_us: Option<f64>,
 }
 
 impl Measured {
     /// The median time in microseconds.
     pub fn median_us(&self) -> Option<f64> {
         self.timing.as_ref()?.summary().map(|summary| summary.median)
-    }
-
-    /// With the median of its timing and its interval instead of the samples.
-    pub(crate) fn without_samples(&self) -> Self {
-        Self { timing: self.timing.as_ref().map(Timing::without_samples), ..self.clone() }
     }
 }
 
@@ -404,7 +397,6 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::file::check_writable;
-    use crate::measure::Logged;
     use crate::measure::StopReason;
 
     pub(crate) fn record(kernel: &str, block: u32, median_us: f64, outcome: Outcome) -> Record {
@@ -431,7 +423,6 @@ pub(crate) mod tests {
                 throttled: false,
                 launches_per_sample: 8,
                 stop: StopReason::Precision,
-                logged: None,
             }),
             probe_us: Some(median_us * 0.9),
             mode: Mode::Cold,
@@ -559,14 +550,9 @@ pub(crate) mod tests {
         for us in [0.0, -3.0] {
             let mut sampled = record("axpy", 256, 10.0, Outcome::Correct);
             sampled.timing.as_mut().unwrap().samples_us[2] = us;
-            let mut known = record("axpy", 256, 10.0, Outcome::Correct);
-            known.timing.as_mut().unwrap().logged =
-                Some(Logged { samples: 9, interval_us: Some((us, 11.0)) });
-            for odd in [sampled, known] {
-                let message = Document::from_json(&document(vec![good.clone(), odd]).to_json()).unwrap_err();
-                for words in ["record 2 (axpy f32 2^16 block=256", &format!("a time of {us} µs")] {
-                    assert!(message.contains(words), "{words}: {message}");
-                }
+            let message = Document::from_json(&document(vec![good.clone(), sampled]).to_json()).unwrap_err();
+            for words in ["record 2 (axpy f32 2^16 block=256", &format!("a time of {us} µs")] {
+                assert!(message.contains(words), "{words}: {message}");
             }
         }
         let mut odd = good.timing.unwrap();

@@ -123,8 +123,7 @@ pub enum Error {
     },
     /// A configuration stopped the device, and nothing more can be measured in this process.
     #[error(
-        "{case} with {configuration} stopped the device: {problem}; it was logged and will not be tried again: start again \
-         to continue with the others"
+        "{case} with {configuration} stopped the device: {problem}; leave out one of its values with --axis and start again"
     )]
     Lost {
         /// The kernel, type and size.

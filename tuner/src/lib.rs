@@ -14,12 +14,10 @@
 //! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, confidence intervals |
-//! | [`search`] | strategies that look for the fastest, apart from measuring |
+//! | [`search`] | the search for the fastest, apart from measuring |
 //! | [`tune`] | a whole tuning run |
-//! | [`log`] | every measurement of tuning runs, kept between them |
 //! | [`document`] | the document of results |
 //! | [`compare`] | whether a change made kernels faster or slower |
-//! | [`export`] | documents as CSV |
 //! | [`report`] | documents as one HTML page with plots |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
@@ -36,10 +34,8 @@ pub mod criterion;
 pub mod data;
 pub mod document;
 pub mod error;
-pub mod export;
 mod file;
 pub mod kernel;
-pub mod log;
 pub mod measure;
 pub mod probe;
 pub mod report;

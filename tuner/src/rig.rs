@@ -147,7 +147,7 @@ impl<'a> Rig<'a> {
         };
         result.unwrap_or_else(|error| {
             let outcome = if self.plan.device().is_lost() { Outcome::Crashed } else { Outcome::Failed };
-            Measured { outcome, problem: error.to_string(), max_error: None, timing: None, probe_us: None }
+            Measured { outcome, problem: error.to_string(), max_error: None, timing: None }
         })
     }
 
@@ -208,6 +208,5 @@ fn found(check: Check, when: &str) -> Measured {
         problem: check.problem().map_or_else(String::new, |problem| format!("{when}{problem}")),
         max_error: Some(check.max_error).filter(|error| error.is_finite()),
         timing: None,
-        probe_us: None,
     }
 }

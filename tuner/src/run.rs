@@ -234,7 +234,7 @@ impl<'a> Plan<'a> {
                     // A device that is lost fails here, too, and ends the run.
                     rig.synchronize()?;
                 }
-                let Measured { outcome, problem, max_error, timing, .. } = measured;
+                let Measured { outcome, problem, max_error, timing } = measured;
                 let (mode, probe_us) = (self.mode, rig.limit_us(planned));
                 let record = planned.record(configuration);
                 each(planned, Record { mode, outcome, problem, max_error, timing, probe_us, ..record });
@@ -247,7 +247,7 @@ impl<'a> Plan<'a> {
 }
 
 /// A number that no other run has.
-pub fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 

@@ -5,7 +5,6 @@
 
 mod bootstrap;
 
-pub(crate) use self::bootstrap::paired_ratio_of;
 pub use self::bootstrap::{FEWEST, Interval, RESAMPLES, Ratio, median_interval, paired_ratio, ratio};
 
 /// A number of the standard normal distribution (Box and Muller).

@@ -15,7 +15,6 @@ use crate::error::Result;
 use crate::layers;
 use crate::licences;
 use crate::package;
-use crate::perfetto;
 use crate::process::{beside_cargo, cargo, run, step};
 use crate::setup::setup;
 
@@ -66,18 +65,6 @@ pub fn check(root: &Path) -> Result<()> {
         let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
         run(with_clippy(&mut workspace(&programs)).args(["--", "--ignored", "in_browser::"]))
     };
-    let engine = || {
-        perfetto::ensure(root)?;
-        run(with_clippy(&mut workspace(&[
-            "test",
-            "--workspace",
-            "--test",
-            "trace",
-            "--",
-            "--ignored",
-            "engine::",
-        ])))
-    };
     let examples = || {
         EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
         let mut processes = Command::new(target_dir(root).join("debug/warpsmith"));
@@ -99,7 +86,7 @@ pub fn check(root: &Path) -> Result<()> {
     let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
     let checked_kernels = || check_device_library(root).map(drop);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 13] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 12] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
@@ -110,7 +97,6 @@ pub fn check(root: &Path) -> Result<()> {
         ("documentation", &documentation),
         ("checked kernels", &checked_kernels),
         ("pages in a browser", &page),
-        ("traces in Perfetto's engine", &engine),
         ("examples", &examples),
         ("project of a user", &scaffold),
     ];

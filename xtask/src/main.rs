@@ -14,7 +14,6 @@
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`browser`] | the browser that the tests of pages run in |
-//! | [`perfetto`] | Perfetto's engine, which checks trace files in tests |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`licences`] | dependencies have licences that `deny.toml` allows |
 //! | [`minimal`] | the versions in the manifests are not too low |
@@ -37,7 +36,6 @@ mod licences;
 mod markdown;
 mod minimal;
 mod package;
-mod perfetto;
 mod process;
 mod quick;
 mod quickstart;

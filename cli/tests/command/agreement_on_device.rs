@@ -2,7 +2,7 @@
 //! `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there fails the test.
 //!
 //! The kernels take about 3 µs to 1 ms on a GPU. The emulated device runs them on a CPU that others use too: there it is only
-//! checked that both measure the same configurations.
+//! checked that both know the same configurations.
 //!
 //! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
 //! runs the shortest kernels, so that the times are the host's.
@@ -50,17 +50,17 @@ fn median(mut samples: Vec<f64>) -> f64 {
 #[test]
 fn other_processes_agree_measuring_or_tuning() {
     let is_emulated = device().starts_with("cpu");
-    let tune: &[&str] = &["tune", "--strategy", "exhaustive", "--no-store"];
+    let tune: &[&str] = &["tune", "--no-store"];
     let (mut agree, mut all) = (0, 0);
     for _ in 0..if is_emulated { 1 } else { 2 } {
         let first = records(&["bench"]);
         for command in [tune, &["bench"]] {
             let other = records(command);
-            assert_eq!(first.len(), other.len(), "{command:?}");
-            for one in &first {
-                let key = key(one);
-                let said =
-                    other.iter().find(|record| self::key(record) == key).unwrap_or_else(|| panic!("{key}"));
+            assert!(command == tune || first.len() == other.len(), "{command:?}");
+            for said in &other {
+                let key = key(said);
+                let one =
+                    first.iter().find(|record| self::key(record) == key).unwrap_or_else(|| panic!("{key}"));
                 assert_eq!(
                     (&one["outcome"], &said["outcome"]),
                     (&"correct".into(), &"correct".into()),

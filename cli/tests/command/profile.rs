@@ -34,12 +34,12 @@ fn profile_shows_what_the_program_wrote() {
     assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
     let text = run.stdout();
     assert!(text.starts_with("from the program\n") && text.contains("triton_poi_fused_0"), "{text}");
-    let trace = run.folder.canonicalize().unwrap().join("profile.pftrace");
+    let trace = run.folder.canonicalize().unwrap().join("profile.json.gz");
     assert!(text.ends_with(&format!("The trace is in {}\n", trace.display())), "{text}");
-    assert_eq!(files(&run.folder), ["page.html", "profile.pftrace"]);
+    assert_eq!(files(&run.folder), ["page.html", "profile.json.gz"]);
     assert_eq!(std::fs::read_to_string(trace).unwrap(), KINETO);
     let page = std::fs::read_to_string(run.folder.join("page.html")).unwrap();
-    assert!(page.contains("<h1>profile.pftrace</h1>") && page.contains("triton_poi_fused_0"));
+    assert!(page.contains("<h1>profile.json.gz</h1>") && page.contains("triton_poi_fused_0"));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn each_process_has_a_page_of_its_own() {
     assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
     assert_eq!(files(&run.folder), ["of-11.json", "of-12.json", "page.11.html", "page.12.html"]);
     let run = profile(&["--html", "page-%p.html"], "write 11");
-    assert_eq!(files(&run.folder), ["page-11.html", "profile.pftrace"]);
+    assert_eq!(files(&run.folder), ["page-11.html", "profile.json.gz"]);
 }
 
 #[test]
@@ -104,6 +104,7 @@ fn unusable_programs_and_files_are_named() {
         (&["profile", "./no-such-program"][..], "cannot run `./no-such-program`"),
         (&["profile", "--out", "none/trace", "true"], "there is no such folder"),
         (&["profile", "--out", ".", "true"], "it is a folder"),
+        (&["profile", "--out", "trace.pftrace", "true"], "give a name that ends in .json or .json.gz"),
         (&["profile"], "<PROGRAM>"),
         (&["profile", "--counters", "--html", "page.html", "true"], "--html"),
         (&["profile", "--launches", "3", "true"], "--counters"),
@@ -149,7 +150,7 @@ fn end_when_ready(folder: &Path, script: &str, ready: &str) -> ExitStatus {
 fn signals_end_the_making_of_tables() {
     let folder = folder();
     let script = r#"mkfifo "$(printf '%s' "$WARPSMITH_PROFILE" | sed s/%p/7/)""#;
-    let status = end_when_ready(&folder, script, "profile.pftrace");
+    let status = end_when_ready(&folder, script, "profile.json.gz");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -160,7 +161,7 @@ fn signals_reach_the_program() {
     std::fs::write(folder.join("trace.json"), KINETO).unwrap();
     let script = format!("{WRITE}trap 'write 7; exit 5' TERM; touch ready; while true; do sleep 0.01; done");
     assert_eq!(end_when_ready(&folder, &script, "ready").code(), Some(5));
-    assert_eq!(std::fs::read_to_string(folder.join("profile.pftrace")).unwrap(), KINETO);
+    assert_eq!(std::fs::read_to_string(folder.join("profile.json.gz")).unwrap(), KINETO);
     std::fs::remove_dir_all(folder).unwrap();
 }
 

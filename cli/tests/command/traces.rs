@@ -41,10 +41,10 @@ fn trace_as_json_has_the_same_numbers() {
 
 #[test]
 fn conversions_keep_what_is_in_a_trace() {
-    let convert: &[&str] = &["trace.json", "--perfetto", "trace.pftrace", "--chrome", "again.json.gz"];
+    let convert = |to| ["trace.json", "--chrome", to];
     let original = trace(KINETO.as_bytes(), &[&["trace.json", "--json"]]).json();
-    for name in ["trace.pftrace", "again.json.gz"] {
-        let run = trace(KINETO.as_bytes(), &[convert, &[name, "--json"]]);
+    for name in ["again.json", "again.json.gz"] {
+        let run = trace(KINETO.as_bytes(), &[&convert(name), &[name, "--json"]]);
         assert_eq!(run.stderr(), "");
         let document = run.json();
         for table in
@@ -97,7 +97,7 @@ fn trace_refuses_other_files_in_one_line() {
         [(&b"hello"[..], "is no trace"), (b"", "is empty"), (b"{\"a\": 1}", "no `traceEvents`")]
     {
         for args in
-            [&["trace.json"][..], &["trace.json", "--perfetto", "out"], &["trace.json", "--html", "out"]]
+            [&["trace.json"][..], &["trace.json", "--chrome", "out"], &["trace.json", "--html", "out"]]
         {
             let run = trace(content, &[args]);
             assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
@@ -111,6 +111,10 @@ fn trace_refuses_other_files_in_one_line() {
     let same = trace(KINETO.as_bytes(), &[&["trace.json", "--chrome", "./trace.json"]]);
     assert!(same.stderr().contains("into itself"), "{}", same.stderr());
     assert_eq!(std::fs::read_to_string(same.folder.join("trace.json")).unwrap(), KINETO);
+    let other = trace(KINETO.as_bytes(), &[&["trace.json", "--chrome", "out.pftrace"]]);
+    assert_eq!(other.code(), Some(2));
+    assert!(other.stderr().contains("give a name that ends in .json or .json.gz"), "{}", other.stderr());
+    assert!(!other.folder.join("out.pftrace").exists());
 }
 
 /// A report of counters of a kernel.
@@ -133,12 +137,12 @@ fn kernels_get_their_counters() {
     };
     std::fs::write(folder.join("counters.json"), counted("triton_poi_fused_0")).unwrap();
     let counters = ["--counters", "counters.json"];
-    let written = said(&[&counters[..], &["--perfetto", "all.pftrace", "--chrome", "all.json"]].concat());
+    let written = said(&[&counters[..], &["--html", "all.html", "--chrome", "all.json"]].concat());
     assert_eq!(written, (Some(0), String::new()));
     let json = std::fs::read_to_string(folder.join("all.json")).unwrap();
     assert!(json.contains("\"DRAM bytes read\":2000000") && json.contains("\"L2 hits\":0.5"), "{json}");
     let (code, alone) = said(&counters);
-    assert!(code == Some(2) && alone.contains("give --html, --perfetto or --chrome"), "{alone}");
+    assert!(code == Some(2) && alone.contains("give --html or --chrome"), "{alone}");
     std::fs::write(folder.join("counters.json"), counted("another")).unwrap();
     let (code, of_another) = said(&[&counters[..], &["--html", "page.html"]].concat());
     assert!(

@@ -1,5 +1,5 @@
-//! A program on the emulated device with simulated time has the same trace on every run, to the byte: that of the committed file,
-//! which Perfetto's own engine reads in the tests of `warpsmith-trace`.
+//! A program on the emulated device with simulated time has the same trace on every run, to the byte:
+//! that of the committed file.
 //!
 //! After a change that is meant, `WARPSMITH_GOLDEN=write cargo test -p warpsmith-profiler golden` writes the files anew.
 
@@ -98,14 +98,14 @@ fn simulated_time_makes_the_golden_trace() {
     only_alone!();
     let trace = program();
     check(&trace);
-    let bytes = trace.perfetto(warpsmith_profiler::trace::PerfettoWriter::new(Vec::new())).unwrap();
+    let bytes = trace.chrome(warpsmith_profiler::trace::ChromeWriter::new(Vec::new())).unwrap();
     let lines = lines(&trace);
     if std::env::var_os("WARPSMITH_GOLDEN").is_some_and(|how| how == "write") {
         std::fs::write(file("golden.txt"), &lines).unwrap();
-        std::fs::write(file("golden.pftrace"), &bytes).unwrap();
+        std::fs::write(file("golden.json"), &bytes).unwrap();
         return;
     }
     // The program may run where its sources are not.
     assert_eq!(lines, include_str!("golden.txt"));
-    assert!(bytes == include_bytes!("golden.pftrace"), "the texts are equal, the files are not");
+    assert!(bytes == include_bytes!("golden.json"), "the texts are equal, the files are not");
 }

@@ -101,7 +101,7 @@ fn files_have_the_places_too() {
     only_alone!();
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-nodes-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for name in ["trace.pftrace", "trace.json"] {
+    for name in ["trace.json.gz", "trace.json"] {
         let (_, device, stream) = rig();
         let path = folder.join(name);
         let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();

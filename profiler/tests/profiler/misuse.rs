@@ -51,7 +51,7 @@ fn clocks_are_not_mixed() {
 fn a_lost_device_keeps_its_records() {
     only_alone!();
     let (driver, device, stream) = rig();
-    let file = std::env::temp_dir().join(format!("warpsmith-profiler-lost-{}.pftrace", std::process::id()));
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-lost-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 512).unwrap();
     stream.synchronize().unwrap();
@@ -119,7 +119,7 @@ fn a_file_that_cannot_grow_keeps_what_it_has() {
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-limit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for name in ["trace.pftrace", "trace.json", "trace.json.gz"] {
+    for name in ["trace.json", "trace.json.gz"] {
         let path = folder.join(name);
         let profiler = Profiler::to_file(&path).unwrap();
         (0..50_000).for_each(|_| stream.memset(&mut x, 1).unwrap());
@@ -163,7 +163,7 @@ fn ranges_ended_in_wrong_order_are_kept() {
 #[test]
 fn a_file_in_no_folder_is_an_error() {
     only_alone!();
-    let error = Profiler::to_file("/no such folder/trace.pftrace").unwrap_err().to_string();
+    let error = Profiler::to_file("/no such folder/trace.json.gz").unwrap_err().to_string();
     assert!(error.contains("make the folder first"), "{error}");
     start().stop().unwrap();
 }
@@ -173,7 +173,7 @@ fn a_file_in_no_folder_is_an_error() {
 fn a_forked_process_is_refused() {
     only_alone!();
     let (_, _device, stream) = rig();
-    let file = std::env::temp_dir().join(format!("warpsmith-profiler-fork-{}.pftrace", std::process::id()));
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-fork-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     let mut x = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap();
     stream.memset(&mut x, 1).unwrap();
@@ -202,7 +202,7 @@ fn a_forked_process_is_refused() {
 
 #[test]
 fn the_environment_records_an_unchanged_program() {
-    let file = std::env::temp_dir().join(format!("warpsmith-profiler-env-{}.pftrace", std::process::id()));
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-env-{}.json.gz", std::process::id()));
     let alone = crate::alone::alone!("WARPSMITH_PROFILE" => &file);
     if alone.is_none() {
         let device = Device::emulated(0).unwrap();

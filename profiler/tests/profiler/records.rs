@@ -217,7 +217,7 @@ fn a_trace_reads_back_from_either_format() {
     only_alone!();
     let folder = std::env::temp_dir().join(format!("warpsmith-profiler-formats-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    for name in ["trace.pftrace", "trace.json", "trace.json.gz"] {
+    for name in ["trace.json", "trace.json.gz"] {
         let path = folder.join(name);
         let (_, _device, stream, kernel) = kernel_rig::<Mix>();
         let profiler = ProfilerOptions::default().to_file(&path).unwrap();

@@ -94,7 +94,7 @@ fn later_recordings_are_whole_too() {
 fn a_million_launches_are_accounted_for() {
     only_alone!();
     let (_device, stream, empty, _) = rig();
-    let file = std::env::temp_dir().join(format!("warpsmith-profiler-{}.pftrace", std::process::id()));
+    let file = std::env::temp_dir().join(format!("warpsmith-profiler-{}.json.gz", std::process::id()));
     let profiler = Profiler::to_file(&file).unwrap();
     (0..1_000_000).for_each(|_| empty.launch(&stream, one(), ()).unwrap());
     let written = profiler.finish().unwrap();

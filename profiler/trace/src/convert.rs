@@ -10,17 +10,14 @@ use crate::chrome::ChromeWriter;
 use crate::counters::CounterReport;
 use crate::definitions::{Definitions, Omission};
 use crate::error::{Damage, TraceError};
-use crate::perfetto::PerfettoWriter;
 use crate::record::Record;
 use crate::sink::Sink;
 use crate::summary::Digest;
-use crate::trace::{Trace, is_compressed, read_into, unwritable};
+use crate::trace::{Trace, check_name, is_compressed, not_written, read_into, unwritable};
 
 /// The format of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Perfetto's.
-    Perfetto,
     /// Chrome's JSON as Kineto writes it, compressed when the path ends in `.gz`.
     Chrome,
     /// One HTML page with a timeline and the tables.
@@ -41,12 +38,12 @@ pub struct Converted {
 }
 
 /// Writes the trace in `from` to the file `to`, in another format. The kernels get what `counters` has of them as arguments, if
-/// there is a report: see [`CounterReport::annotate`]. Takes bounded memory: more than two million records are sorted only as
-/// far as [`PerfettoWriter`] does, and a page is of a [`Digest`].
+/// there is a report: see [`CounterReport::annotate`]. Takes bounded memory: the first two million records are sorted, later
+/// ones keep their order; a page is of a [`Digest`].
 ///
 /// # Errors
 /// [`TraceError`] when there is no such file, nothing in it can be read as a trace, both paths name one file, the report has
-/// none of the kernels, or `to` cannot be written.
+/// none of the kernels, or `to` cannot be written, or is JSON and ends in `.pftrace`.
 pub fn convert(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
@@ -57,6 +54,9 @@ pub fn convert(
     if from.canonicalize().is_ok_and(|from| to.canonicalize().is_ok_and(|to| from == to)) {
         let reason = "cannot be converted into itself; give another path to write to".to_owned();
         return Err(TraceError { path: from.to_path_buf(), reason });
+    }
+    if format == FileFormat::Chrome {
+        check_name(to).map_err(|reason| not_written(to, reason))?;
     }
     let read = |sink: &mut dyn Sink| read(from, counters, sink);
     match format {
@@ -75,10 +75,6 @@ pub fn convert(
         FileFormat::Chrome => {
             let whole = |writer, trace: &Trace| trace.chrome(writer).map(|_| ());
             write(read, to, ChromeWriter::new, whole, |writer| writer.finish().map(|_| ()))
-        }
-        FileFormat::Perfetto => {
-            let whole = |writer, trace: &Trace| trace.perfetto(writer).map(|_| ());
-            write(read, to, PerfettoWriter::new, whole, |writer| writer.finish().map(|_| ()))
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The form in which both formats carry a record: a category, a name, a track, times, and named values. Writers take a
-//! record apart, readers put it together again.
+//! A record taken apart: a category, a name, a track, times, and named values.
 
-use crate::definitions::{CounterId, Definitions, KernelCounted, StreamId, ThreadId};
+use crate::definitions::{CounterId, Definitions, StreamId, ThreadId};
 use crate::names::{Name, Names};
 use crate::record::*;
 
@@ -27,9 +26,6 @@ macro_rules! keys {
                 match self { $(Key::$key => $text),* }
             }
 
-            pub(crate) fn of(text: &str) -> Option<Key> {
-                match text { $($text => Some(Key::$key),)* _ => None }
-            }
         }
     };
 }
@@ -40,7 +36,7 @@ keys! {
     Line = "line", Bytes = "bytes", Peer = "peer", Detail = "detail", Event = "event", Id = "id", Parent = "parent",
     Category = "category", Colour = "colour", Payload = "payload", Stream = "stream", On = "waits for stream",
     Address = "address", Allocated = "allocated", Reserved = "reserved", Correlation = "correlation",
-    Duration = "duration", Captured = "captured in", DramRead = "DRAM bytes read", DramWritten = "DRAM bytes written",
+    Captured = "captured in", DramRead = "DRAM bytes read", DramWritten = "DRAM bytes written",
     L2Hits = "L2 hits", Occupancy = "achieved occupancy", Stalls = "stalls",
 }
 
@@ -102,74 +98,6 @@ impl Values {
             self.0.push((key, value));
         }
     }
-
-    pub(crate) fn get(&self, key: Key) -> Option<Value> {
-        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
-    }
-
-    fn uint(&self, key: Key) -> u64 {
-        match self.get(key) {
-            Some(Value::Uint(value)) => value,
-            Some(Value::Int(value)) => value.max(0) as u64,
-            Some(Value::Float(value)) => value as u64,
-            _ => 0,
-        }
-    }
-
-    fn small(&self, key: Key) -> u32 {
-        u32::try_from(self.uint(key)).unwrap_or(u32::MAX)
-    }
-
-    fn int(&self, key: Key) -> i64 {
-        match self.get(key) {
-            Some(Value::Int(value)) => value,
-            Some(Value::Uint(value)) => i64::try_from(value).unwrap_or(i64::MAX),
-            Some(Value::Float(value)) => value as i64,
-            _ => 0,
-        }
-    }
-
-    fn name(&self, key: Key) -> Name {
-        match self.get(key) {
-            Some(Value::Text(name)) => name,
-            _ => Name::NONE,
-        }
-    }
-
-    fn size(&self, key: Key) -> [u32; 3] {
-        match self.get(key) {
-            Some(Value::Size(size)) => size,
-            _ => [0; 3],
-        }
-    }
-
-    fn float(&self, key: Key) -> Option<f64> {
-        match self.get(key)? {
-            Value::Float(value) => Some(value),
-            Value::Uint(value) => Some(value as f64),
-            _ => None,
-        }
-    }
-
-    /// What was counted of a kernel.
-    pub(crate) fn counted(&self) -> KernelCounted {
-        KernelCounted {
-            read: self.uint(Key::DramRead),
-            written: self.uint(Key::DramWritten),
-            l2_hits: self.float(Key::L2Hits),
-            occupancy: self.float(Key::Occupancy),
-            stalls: self.name(Key::Stalls),
-        }
-    }
-
-    fn payload(&self) -> Payload {
-        match self.get(Key::Payload) {
-            Some(Value::Int(value)) => Payload::Int(value),
-            Some(Value::Uint(value)) => Payload::Int(i64::try_from(value).unwrap_or(i64::MAX)),
-            Some(Value::Float(value)) => Payload::Float(value),
-            _ => Payload::None,
-        }
-    }
 }
 
 impl From<Payload> for Option<Value> {
@@ -202,8 +130,8 @@ impl Event {
         !matches!(category, MARK | WAIT | MEMORY | SAMPLE)
     }
 
-    /// Takes a record apart; the values are left out unless `with_values`, except those a reader cannot do without.
-    pub(crate) fn of(record: &Record, definitions: &Definitions, with_values: bool, values: Values) -> Event {
+    /// Takes a record apart; `values` lends its memory.
+    pub(crate) fn of(record: &Record, definitions: &Definitions, values: Values) -> Event {
         let mut values = values;
         values.0.clear();
         let mut event = Event {
@@ -215,13 +143,7 @@ impl Event {
             correlation: 0,
             values: Values::default(),
         };
-        let with_values =
-            with_values || matches!(record, Record::Wait(_) | Record::Memory(_) | Record::Sample(_));
-        let mut put = |key, value| {
-            if with_values {
-                values.push(key, value);
-            }
-        };
+        let mut put = |key, value| values.push(key, value);
         match record {
             Record::Kernel(kernel) => {
                 event.category = category::KERNEL;
@@ -348,142 +270,4 @@ impl Event {
         event.values = values;
         event
     }
-}
-
-/// An event as a reader sees it.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen<'a> {
-    pub(crate) category: &'a str,
-    pub(crate) name: Name,
-    pub(crate) track: Track,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) correlation: u64,
-    pub(crate) values: &'a Values,
-}
-
-impl Seen<'_> {
-    /// The record it stands for; `None` for one of another kind, or on a track where there is none such.
-    pub(crate) fn record(&self, names: &Names) -> Option<Record> {
-        let Seen { start, name, correlation, values, .. } = *self;
-        let text = names.text(name);
-        let end = self.end.max(start).max(start.saturating_add(values.uint(Key::Duration)));
-        let (at, range, line) = (start, values.uint(Key::Range), values.name(Key::Line));
-        Some(match (self.category, self.track) {
-            (category::KERNEL, Track::Stream(stream)) => Record::Kernel(Kernel {
-                start,
-                end,
-                name,
-                stream,
-                correlation,
-                grid: values.size(Key::Grid),
-                block: values.size(Key::Block),
-                registers: values.small(Key::Registers),
-                shared_static: values.small(Key::SharedStatic),
-                shared_dynamic: values.small(Key::SharedDynamic),
-                graph: values.small(Key::Graph),
-                node: values.uint(Key::Node),
-                range,
-                line,
-                captured_in: values.name(Key::Captured),
-                bytes: values.uint(Key::Bytes),
-            }),
-            (category::COPY | category::MEMSET, Track::Stream(stream)) => Record::Transfer(Transfer {
-                start,
-                end,
-                kind: named(TransferKind::ALL, TransferKind::name, text).unwrap_or_default(),
-                stream,
-                correlation,
-                bytes: values.uint(Key::Bytes),
-                peer: values.get(Key::Peer).map(|_| values.small(Key::Peer)),
-                graph: values.small(Key::Graph),
-                node: values.uint(Key::Node),
-                range,
-                line,
-                captured_in: values.name(Key::Captured),
-            }),
-            (
-                category::DRIVER | category::RUNTIME | category::LIBRARY | category::OVERHEAD,
-                Track::Thread(thread),
-            ) => Record::Call(Call {
-                start,
-                end,
-                name,
-                library: match self.category {
-                    category::DRIVER => Library::Driver,
-                    category::RUNTIME => Library::Runtime,
-                    category::LIBRARY => Library::Other,
-                    _ => Library::Overhead,
-                },
-                thread,
-                correlation,
-                range,
-                line,
-                detail: values.name(Key::Detail),
-            }),
-            (category::SYNC, Track::Stream(stream)) => Record::Sync(Sync {
-                start,
-                end,
-                kind: named(SyncKind::ALL, SyncKind::name, text)?,
-                stream,
-                correlation: values.uint(Key::Correlation),
-                event: values.uint(Key::Event),
-            }),
-            (category::RANGE, Track::Thread(thread)) => Record::Range(Range {
-                start,
-                end,
-                name,
-                category: values.name(Key::Category),
-                thread,
-                id: values.uint(Key::Id),
-                parent: values.uint(Key::Parent),
-                colour: values.small(Key::Colour),
-                payload: values.payload(),
-                line,
-            }),
-            (category::MARK, Track::Thread(thread)) => Record::Mark(Mark {
-                at,
-                name,
-                category: values.name(Key::Category),
-                thread,
-                colour: values.small(Key::Colour),
-                payload: values.payload(),
-            }),
-            (category::WAIT, Track::Stream(stream)) => Record::Wait(Wait {
-                at,
-                stream,
-                on: StreamId(values.small(Key::On)),
-                buffer: name,
-                correlation: values.uint(Key::Correlation),
-                line,
-            }),
-            (category::MEMORY, Track::Memory(device)) => Record::Memory(Memory {
-                at,
-                device,
-                address: values.uint(Key::Address),
-                bytes: values.int(Key::Bytes),
-                allocated: values.uint(Key::Allocated),
-                reserved: values.uint(Key::Reserved),
-                stream: values.int(Key::Stream),
-                line,
-            }),
-            (category::GRAPH, Track::Thread(thread)) => Record::Graph(Graph {
-                start,
-                end,
-                kind: named(GraphKind::ALL, GraphKind::name, text)?,
-                thread,
-                graph: values.small(Key::Graph),
-                nodes: values.small(Key::Nodes),
-                correlation,
-                range,
-                line,
-            }),
-            _ => return None,
-        })
-    }
-}
-
-/// The value whose name is `text`.
-fn named<T: Copy, const N: usize>(all: [T; N], name: fn(T) -> &'static str, text: &str) -> Option<T> {
-    all.into_iter().find(|value| name(*value) == text)
 }

@@ -1,8 +1,8 @@
 //! Traces of what devices and the host did: kernels, copies, calls, ranges, memory, counters.
 //!
 //! Records go into a [`Sink`]: a [`Trace`], which holds them in memory, or a writer of a file, which holds few.
-//! [`PerfettoWriter`] writes the format of <https://ui.perfetto.dev>, [`ChromeWriter`] the JSON that PyTorch's profiler
-//! writes. [`Trace::read`] reads both, and PyTorch's; [`Trace::summary`] has the tables.
+//! [`ChromeWriter`] writes the JSON that PyTorch's profiler writes, which <https://ui.perfetto.dev> opens. [`Trace::read`]
+//! reads it, and PyTorch's; [`Trace::summary`] has the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -24,9 +24,7 @@
 //! | `trace` | a trace in memory; reading of files |
 //! | `sink` | what takes records |
 //! | `record`, `definitions`, `names` | records, and what they refer to |
-//! | `event` | the form in which both formats carry a record |
-//! | `lanes` | slices of one track, put where they nest |
-//! | `perfetto`, `proto` | Perfetto's format; protocol buffers |
+//! | `event` | a record taken apart, for JSON and pages |
 //! | `chrome` | Chrome's JSON, as PyTorch writes it |
 //! | `summary` | the tables |
 //! | `counters` | reports of hardware counters |
@@ -42,11 +40,8 @@ mod definitions;
 mod error;
 mod event;
 mod html;
-mod lanes;
 mod names;
 pub mod page;
-mod perfetto;
-mod proto;
 mod record;
 mod sink;
 pub mod summary;
@@ -60,11 +55,10 @@ pub use self::definitions::{
 };
 pub use self::error::{Damage, TraceError};
 pub use self::names::{Name, Names};
-pub use self::perfetto::PerfettoWriter;
 pub use self::record::{
     Call, Graph, GraphKind, Kernel, Library, Mark, Memory, Payload, Range, Record, Sample, Sync, SyncKind,
     Transfer, TransferKind, Wait,
 };
 pub use self::sink::Sink;
 pub use self::summary::Summary;
-pub use self::trace::{Opened, Trace, read_into};
+pub use self::trace::{Opened, Trace, check_name, read_into};

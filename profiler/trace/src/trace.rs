@@ -9,7 +9,6 @@ use flate2::bufread::MultiGzDecoder;
 use crate::chrome::{self, ChromeWriter};
 use crate::definitions::Definitions;
 use crate::error::{Damage, Stop, TraceError};
-use crate::perfetto::{self, PerfettoWriter};
 use crate::record::*;
 use crate::sink::Sink;
 
@@ -125,30 +124,14 @@ impl Trace {
         self.definitions.names.text(name)
     }
 
-    /// Writes the trace in Perfetto's format. Equal traces become equal bytes.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the file cannot be written.
-    pub fn write_perfetto(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
-        let path = path.as_ref();
-        self.to_file(path, |file| self.perfetto(PerfettoWriter::new(file)).map(|_| ()))
-    }
-
-    /// Hands the trace to a new writer, all records sorted, and finishes it.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn perfetto<W: Write>(&self, writer: PerfettoWriter<W>) -> io::Result<W> {
-        writer.whole(&self.definitions, self.records().collect())
-    }
-
     /// Writes the trace as the JSON that Chrome's viewer, Perfetto and PyTorch's tools read; compressed when the path ends
-    /// in `.gz`.
+    /// in `.gz`. Equal traces become equal bytes.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be written.
+    /// [`TraceError`] when the file cannot be written, or the path ends in `.pftrace`.
     pub fn write_chrome(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
         let path = path.as_ref();
+        check_name(path).map_err(|reason| not_written(path, reason))?;
         self.to_file(path, |file| {
             if is_compressed(path) {
                 let encoder = flate2::write::GzEncoder::new(file, flate2::Compression::default());
@@ -227,8 +210,23 @@ pub(crate) fn is_compressed(path: &Path) -> bool {
 }
 
 pub(crate) fn unwritable(path: &Path, error: &io::Error) -> TraceError {
-    let reason = format!("cannot be written: {error}; give a path in a folder that can be written to");
-    TraceError { path: path.to_path_buf(), reason }
+    not_written(path, &format!("{error}; give a path in a folder that can be written to"))
+}
+
+pub(crate) fn not_written(path: &Path, reason: &str) -> TraceError {
+    TraceError { path: path.to_path_buf(), reason: format!("cannot be written: {reason}") }
+}
+
+/// Refuses the name of a file to write that promises another format: traces are JSON.
+///
+/// # Errors
+/// The cause and the remedy, for a name that ends in `.pftrace`.
+pub fn check_name(path: &Path) -> Result<(), &'static str> {
+    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("pftrace")) {
+        true => Err("traces are JSON, not Perfetto's own format; \
+                     give a name that ends in .json or .json.gz, which https://ui.perfetto.dev opens too"),
+        false => Ok(()),
+    }
 }
 
 fn read_from(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Option<Damage>, String> {
@@ -263,7 +261,6 @@ fn read_plain(mut input: impl BufRead, sink: &mut dyn Sink) -> Result<Result<u64
     Ok(match Format::of(input.fill_buf().map_err(|error| format!("cannot be read: {error}"))?) {
         Format::Empty => return Err("is empty; write it again".to_owned()),
         Format::Json => chrome::read(&mut input, sink),
-        Format::Perfetto => perfetto::read(&mut input, sink),
         Format::Compressed | Format::Other => return Err(NO_TRACE.to_owned()),
     })
 }
@@ -339,8 +336,8 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-const NO_TRACE: &str = "is no trace: it begins neither like Perfetto's format nor like JSON; \
-                        give a file that the profiler wrote, or PyTorch's";
+const NO_TRACE: &str =
+    "is no trace: it does not begin like JSON; give a file that the profiler wrote, or PyTorch's";
 
 /// The format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -348,7 +345,6 @@ enum Format {
     Empty,
     Compressed,
     Json,
-    Perfetto,
     Other,
 }
 
@@ -361,7 +357,6 @@ impl Format {
             (_, [b'{' | b'[', b'{' | b'"' | b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n', ..]) => {
                 Format::Json
             }
-            ([0x0a, _, ..], _) => Format::Perfetto,
             (_, []) => Format::Empty,
             _ => Format::Other,
         }

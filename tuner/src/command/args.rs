@@ -6,11 +6,10 @@ use clap::Args;
 
 use super::request::{seconds, share};
 use crate::measure::Mode;
-use crate::search::Strategy;
 
-/// The measurement: the same options for every command.
+/// The measurement and its precision.
 #[derive(Debug, Clone, Args)]
-pub struct TargetArgs {
+pub struct MeasureArgs {
     /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -23,17 +22,9 @@ pub struct TargetArgs {
     /// What is timed: launches on memory that is not in the cache, on memory that is, or launches in a graph
     #[arg(long, value_enum, default_value_t = Mode::Cold)]
     pub mode: Mode,
-    /// Seconds of samples of a configuration, or of a comparison, at most
+    /// Seconds of samples of a configuration at most
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub budget: Option<f64>,
-}
-
-/// The measurement and its precision.
-#[derive(Debug, Clone, Args)]
-pub struct MeasureArgs {
-    /// The measurement.
-    #[command(flatten)]
-    pub place: TargetArgs,
     /// Values for an axis instead of the kernel's own.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
@@ -63,21 +54,11 @@ pub struct Output {
     #[arg(long)]
     pub all: bool,
     /// Print the document of results instead of the table
-    #[arg(long, group = "form")]
+    #[arg(long)]
     pub json: bool,
-    /// Print one line of comma-separated values for each configuration instead of the table
-    #[arg(long, group = "form")]
-    pub csv: bool,
     /// Results file [default: warpsmith/ in cargo's target folder in a cargo project, else warpsmith/ in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-}
-
-impl Output {
-    /// Whether a table is printed.
-    pub fn is_text(&self) -> bool {
-        !(self.json || self.csv)
-    }
 }
 
 /// `bench`.
@@ -94,10 +75,10 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "csv", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "no_probes"])]
     pub list: bool,
     /// Say what would be measured, and measure nothing
-    #[arg(long, conflicts_with_all = ["csv", "out", "all"])]
+    #[arg(long, conflicts_with_all = ["out", "all"])]
     pub dry_run: bool,
 }
 
@@ -111,20 +92,14 @@ pub struct TuneArgs {
     /// The measurement.
     #[command(flatten)]
     pub what: MeasureArgs,
-    /// How to search
-    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
-    pub strategy: Strategy,
-    /// Timings of a kernel, type and size at most [default of auto: 32]
+    /// Timings of a kernel, type and size at most [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub timings: Option<u32>,
-    /// Measure again what earlier runs measured
-    #[arg(long, conflicts_with = "no_store")]
-    pub fresh: bool,
-    /// Neither read nor write the store and the log of measurements
+    /// Neither read nor write the launch store
     #[arg(long)]
     pub no_store: bool,
     /// Say what would be tuned, and measure nothing
-    #[arg(long, conflicts_with_all = ["csv", "out", "all"])]
+    #[arg(long, conflicts_with_all = ["out", "all"])]
     pub dry_run: bool,
     /// Where results go.
     #[command(flatten)]
@@ -135,37 +110,27 @@ pub struct TuneArgs {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = COMPARE_HELP)]
 pub struct CompareArgs {
-    /// Two results files, the older one first; or kernels, with --config or --self-test
-    #[arg(value_name = "FILE or KERNEL", required = true)]
-    pub names: Vec<String>,
+    /// The results file of before
+    #[arg(value_name = "OLD")]
+    pub old: PathBuf,
+    /// The results file of after
+    #[arg(value_name = "NEW")]
+    pub new: PathBuf,
     /// The smallest change that counts
     #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true, value_parser = share)]
     pub threshold: f64,
     /// Compare files of different devices, too
-    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
+    #[arg(long)]
     pub force: bool,
     /// Compare the best of each file: the winner of a tuning run, else the fastest configuration
-    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
+    #[arg(long)]
     pub best: bool,
     /// Pass although the second file lacks results of the first, or its run was ended early
-    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
-    pub allow_missing: bool,
-    /// Two configurations, by samples taken in turns: block=128,grid=auto; other axes are as by default. Once with
-    /// --self-test: the configuration to test
-    #[arg(long = "config", value_name = "CONFIGURATION")]
-    pub configs: Vec<String>,
-    /// Compare a configuration with itself repeatedly, and count how often a change is found
     #[arg(long)]
-    pub self_test: bool,
-    /// Comparisons of --self-test
-    #[arg(long, value_name = "N", default_value_t = 50, requires = "self_test", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub pairs: u32,
+    pub allow_missing: bool,
     /// Print a JSON document instead of the table
     #[arg(long)]
     pub json: bool,
-    /// The measurement.
-    #[command(flatten)]
-    pub place: TargetArgs,
 }
 
 /// `report`.
@@ -183,29 +148,24 @@ const TUNE_HELP: &str = "\
 The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
 Winners are stored in the launch store, which later launches on a GPU read in every program of this user (launches on the \
-emulated device do not). Every measurement is logged beside it, so that a run that was ended continues where it stopped. \
-WARPSMITH_CACHE_DIR is the folder of both.
+emulated device do not). WARPSMITH_CACHE_DIR is its folder.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
-  tune copy --strategy exhaustive --out copy.json
+  tune copy --out copy.json
   tune saxpy --timings 64
 
 Exit code 1 when no configuration of a kernel is right.";
 
 const COMPARE_HELP: &str = "\
 A kernel counts as slower only if the whole 95 % confidence interval of the ratio of the medians is beyond the \
-threshold. Two files come from two runs, between which clocks and temperature differ. With --config, samples of both \
-sides are taken in turns.
+threshold. The files come from two runs, between which clocks and temperature differ.
 
-Examples:
+Example:
   compare before.json after.json --threshold 2%
-  compare --config block=128 --config block=256 axpy --sizes 2^24
-  compare --self-test copy --sizes 2^20 --pairs 100
 
 Exit code 1 on a regression: something is slower, or no longer right. Also if the second file lacks results of the first, \
-or its run was ended early, unless --allow-missing is there; and if --self-test finds more than one change in a hundred, \
-or no comparison has a verdict. Ctrl-C prints the comparisons made so far.";
+or its run was ended early, unless --allow-missing is there.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, the default configuration always. On a GPU the \

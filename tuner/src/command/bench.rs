@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use super::args::{BenchArgs, Output};
 use super::failure::Failure;
 use super::opening::{self, Opening};
-use super::output::{print, print_exact, print_json, progress_bar, terminal_width};
+use super::output::{print, print_json, progress_bar, terminal_width};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
-use crate::export;
 
 /// Wrong configurations that are described one by one.
 const WRONG_SHOWN: usize = 8;
@@ -22,7 +21,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
         return list(program, args);
     }
     let BenchArgs { kernels, what, .. } = args;
-    let plan = opening::plan(program, kernels, &what.place, &what.axes, request::effort(what))?;
+    let plan = opening::plan(program, kernels, what)?;
     let Some(opening) = Opening::of(program, "bench", &plan, &args.output, args.dry_run)? else {
         return Ok(());
     };
@@ -70,9 +69,6 @@ pub(super) fn show(
     if output.json {
         return Ok(print_json(&document.to_json())?);
     }
-    if output.csv {
-        return Ok(print_exact(&export::csv(document))?);
-    }
     let mut text = results::text(document, output.all, terminal_width());
     if let Some(path) = written {
         text.push_str(&format!("\nresults: {}\n", path.display()));
@@ -111,7 +107,7 @@ pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
 
 /// The kernels, their types and axes on the device.
 fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
-    let device = request::device(args.what.place.device.as_deref())?;
+    let device = request::device(args.what.device.as_deref())?;
     let mut text = String::new();
     let chosen = args.kernels.iter().map(|name| program.suite.find(name)).collect::<Result<Vec<_>, _>>()?;
     let every = program.suite.benchmarks.iter().map(|benchmark| &**benchmark);

@@ -76,7 +76,7 @@ pub enum Command {
     Bench(BenchArgs),
     /// Search for the fastest configurations, and keep them where launches find them
     Tune(TuneArgs),
-    /// Say whether kernels became faster or slower: two results files or configurations
+    /// Say whether kernels became faster or slower: two results files
     Compare(CompareArgs),
     /// Make one HTML page of results files
     Report(ReportArgs),
@@ -92,7 +92,7 @@ impl Command {
         match self {
             Command::Bench(args) => bench::run(program, args),
             Command::Tune(args) => tune::run(program, args),
-            Command::Compare(args) => compare::run(program, args),
+            Command::Compare(args) => compare::run(args),
             Command::Report(args) => report::run(program, args),
         }
     }

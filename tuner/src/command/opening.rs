@@ -11,13 +11,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use warpsmith_runtime::Device;
 
-use super::args::{Output, TargetArgs};
+use super::args::{MeasureArgs, Output};
 use super::failure::{Failure, unusable_device};
 use super::output::{plain, print_form, table};
 use super::{Program, interrupt, request};
 use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
-use crate::measure::Effort;
 use crate::run::{Plan, PlannedCase};
 
 /// The start of a command that measures.
@@ -60,20 +59,14 @@ impl Opening {
 ///
 /// # Errors
 /// Values that cannot be read, are not there or do not fit.
-pub fn plan<'a>(
-    program: &Program<'a>,
-    kernels: &[String],
-    place: &TargetArgs,
-    axes: &[String],
-    effort: Effort,
-) -> Result<Plan<'a>, Failure> {
-    let request = request::request(kernels, place, axes, effort)?;
-    let device = request::device(place.device.as_deref())?;
+pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &MeasureArgs) -> Result<Plan<'a>, Failure> {
+    let request = request::request(kernels, what)?;
+    let device = request::device(what.device.as_deref())?;
     Ok(Plan::new(program.suite, &device, &request)?)
 }
 
 /// Whether there is code for the device is known before the first buffer is filled.
-pub fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
+fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
     let device = plan.device();
     let mut seen = BTreeSet::new();
     for case in &plan.cases {
@@ -86,7 +79,7 @@ pub fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// A document without results yet.
-pub(super) fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
+fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     let device: &Device = plan.device();
     let images = plan.cases.iter().map(|case| case.benchmark.image());
     let toolchains = images.map(|image| Ok(device.load(image)?.toolchain()));

@@ -54,7 +54,7 @@ fn colour(text: &str) -> Option<usize> {
 /// [`table`] where there are any.
 ///
 /// # Errors
-/// As [`print_exact`].
+/// Any other failure than a reader that has closed its end (`| head`), such as a full disk behind a redirection.
 pub fn print(text: &str) -> io::Result<()> {
     let is_coloured = colours();
     let keep = |rest: &str| match rest.starts_with('\n') {
@@ -68,7 +68,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// which mean the same.
 ///
 /// # Errors
-/// As [`print_exact`].
+/// As [`print()`].
 pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
@@ -76,7 +76,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
 /// As [`print_json`] or [`print()`].
 ///
 /// # Errors
-/// As [`print_exact`].
+/// As [`print()`].
 pub fn print_form(text: &str, is_json: bool) -> io::Result<()> {
     if is_json { print_json(text) } else { print(text) }
 }
@@ -89,14 +89,6 @@ fn json(text: &str) -> Cow<'_, str> {
     // All of them are below 2^16.
     let shown = |char| if is_safe(char) { char.to_string() } else { format!("\\u{:04x}", u32::from(char)) };
     Cow::Owned(text.chars().map(shown).collect())
-}
-
-/// Writes a text for other programs to standard output, byte for byte; as [`print()`] where that is a terminal.
-///
-/// # Errors
-/// Any other failure than a reader that has closed its end (`| head`), such as a full disk behind a redirection.
-pub fn print_exact(text: &str) -> io::Result<()> {
-    if io::stdout().is_terminal() { print(text) } else { write(text) }
 }
 
 fn write(text: &str) -> io::Result<()> {

@@ -4,7 +4,7 @@
 
 use warpsmith_runtime::Device;
 
-use super::args::{MeasureArgs, TargetArgs};
+use super::args::MeasureArgs;
 use super::failure::{Failure, unusable_device};
 use crate::error::{Error, Result};
 use crate::measure::Effort;
@@ -23,18 +23,18 @@ pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
 
-/// The request for `kernels`, with the values of `axes`.
+/// The request for `kernels`.
 ///
 /// # Errors
 /// The first value that cannot be read.
-pub fn request(kernels: &[String], place: &TargetArgs, axes: &[String], effort: Effort) -> Result<Request> {
+pub fn request(kernels: &[String], what: &MeasureArgs) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
-        dtypes: place.dtypes.clone(),
-        sizes: sizes(&place.sizes)?,
-        axes: self::axes(axes)?,
-        mode: place.mode,
-        effort,
+        dtypes: what.dtypes.clone(),
+        sizes: sizes(&what.sizes)?,
+        axes: axes(&what.axes)?,
+        mode: what.mode,
+        effort: effort(what),
     })
 }
 
@@ -151,7 +151,7 @@ pub fn effort(what: &MeasureArgs) -> Effort {
         None => Effort::NORMAL,
     };
     effort.precision = what.precision.unwrap_or(effort.precision);
-    match (what.place.budget.map(|seconds| seconds * 1e6), what.samples) {
+    match (what.budget.map(|seconds| seconds * 1e6), what.samples) {
         (Some(budget_us), Some(_)) => effort.with_budget(budget_us),
         (Some(budget_us), None) => Effort { budget_us, ..effort },
         (None, _) => effort,

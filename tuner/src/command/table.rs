@@ -125,7 +125,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     columns.push(configuration(of_all(&|r| Some(r.configuration.to_string()))));
     columns.push(Column::number("us", 99, of_all(&|r| r.median_us().map(number))));
     let of_summary = |value: fn(&Summary) -> f64| {
-        of_all(&|r| r.timing.as_ref()?.percentiles().as_ref().map(value).map(number))
+        of_all(&|r| r.timing.as_ref()?.summary().as_ref().map(value).map(number))
     };
     columns.push(Column::number("p10", 45, of_summary(|summary| summary.p10)));
     columns.push(Column::number("p90", 46, of_summary(|summary| summary.p90)));
@@ -176,7 +176,7 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
         Column::number("GB/s", 90, cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
         Column::number("sheet", 72, cells(&|r| r.of_datasheet(device).map(percent))),
         Column::number("probe", 70, cells(&|r| r.of_probe().map(percent))),
-        Column::number("samples", 30, cells(&|r| Some(r.timing.as_ref()?.count().to_string()))),
+        Column::number("samples", 30, cells(&|r| Some(r.timing.as_ref()?.samples_us.len().to_string()))),
         Column::number("rejected", 29, cells(&rejected)),
         Column::number("MHz", 28, cells(&clock)),
     ]
@@ -224,7 +224,6 @@ pub fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::document::tests::{document, record};
-    use crate::measure::Logged;
 
     fn sample() -> Document {
         let mut sample = document(vec![
@@ -280,16 +279,6 @@ mod tests {
             3,
             "two rows, a note: {wide}"
         );
-    }
-
-    #[test]
-    fn logged_timings_show_intervals_and_no_percentiles() {
-        let mut known = record("copy", 128, 10.0, Outcome::Correct);
-        let timing = known.timing.as_mut().unwrap();
-        timing.samples_us.truncate(1);
-        timing.logged = Some(Logged { samples: 37, interval_us: Some((9.5, 10.25)) });
-        let text = text(&document(vec![known]), true, None);
-        assert!(text.contains("9.50-10.25") && text.contains(" 37 ") && !text.contains("p90"), "{text}");
     }
 
     #[test]

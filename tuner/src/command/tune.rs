@@ -6,14 +6,13 @@ use std::time::Duration;
 use warpsmith_runtime::Device;
 use warpsmith_store::{DamagedLines, LaunchStore};
 
+use super::Program;
 use super::args::TuneArgs;
 use super::bench::{describe_bad, show};
 use super::failure::Failure;
 use super::opening::{self, Opening};
 use super::output::{print, progress_bar};
-use super::{Program, request};
 use crate::document::{Condition, Document, Record};
-use crate::log::Log;
 use crate::size::format_size;
 use crate::tune::{Event, Totals, Tuning, tune};
 
@@ -23,20 +22,17 @@ use crate::tune::{Event, Totals, Tuning, tune};
 /// Wrong use, a device that fails, a kernel without any right configuration, an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let TuneArgs { kernels, what, .. } = args;
-    let tuning = Tuning {
-        strategy: args.strategy,
-        timings: args.timings.map(|timings| timings as usize),
-        probes: !what.no_probes,
-    };
-    let plan = opening::plan(program, kernels, &what.place, &what.axes, request::effort(what))?;
+    let timings = args.timings.map(|timings| timings as usize);
+    let tuning = Tuning { timings, probes: !what.no_probes };
+    let plan = opening::plan(program, kernels, what)?;
     let Some(opening) = Opening::of(program, "tune", &plan, &args.output, args.dry_run)? else {
         return Ok(());
     };
     let Opening { stop, path, mut document, begun } = opening;
     let device = plan.device();
-    let mut log = log(program, args, device);
+    install_store(program, args, device);
     let bar = progress_bar(plan.cases.len() as u64);
-    let outcome = tune(&plan, &tuning, &mut log, &stop, &mut |event| match event {
+    let outcome = tune(&plan, &tuning, &stop, &mut |event| match event {
         Event::Measured { case, record, timings, .. } => {
             bar.set_message(format!("{} timing {timings}: {}", case.describe(), record.configuration));
         }
@@ -54,29 +50,21 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
 
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
-    if args.output.is_text() {
+    if !args.output.json {
         print(&summary(&LaunchStore::of(device), device.is_emulated(), &totals, begun.elapsed()))?;
     }
     verdict(program, &document)
 }
 
-/// The measurements of earlier runs, beside the launch store's file.
-fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
+/// Has the device find and keep winners in the user's launch store, or in memory alone.
+fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
     if args.no_store {
-        LaunchStore::in_memory().install(device);
-        return Log::in_memory();
+        return LaunchStore::in_memory().install(device);
     }
     // An emulated device has a store in memory unless another is set.
     let opened = warpsmith_store::shared();
     opened.store.install(device);
-    let log = match opened.store.path().and_then(Path::parent) {
-        None => Log::in_memory(),
-        Some(directory) if args.fresh => Log::fresh(directory),
-        Some(directory) => Log::open(directory),
-    };
-    damaged(program, log.path(), log.damaged());
     damaged(program, opened.store.path(), &opened.damaged);
-    log
 }
 
 /// Says that lines of a file were skipped.
@@ -92,9 +80,6 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
 /// The number of timings, and of winners kept, and where.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
-    if totals.known > 0 {
-        text.push_str(&format!(", {} known from earlier runs", totals.known));
-    }
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
         (None, _) => "; nothing is kept\n".to_owned(),

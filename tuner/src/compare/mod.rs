@@ -1,26 +1,22 @@
 //! Whether a change made kernels faster or slower.
 //!
 //! Guarantees: a change is called faster or slower only if the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold (by more before the last look at samples in turns, [`EARLY`]). With too few samples, and for times
+//! beyond the threshold. With too few samples, and for times
 //! of a slowed device, the verdict is ambiguous. Records are compared with records of the same kernel,
 //! type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration that was right
 //! and is no longer counts as a regression. Records that the newer document lacks are in [`Comparison::missing`].
 //!
 //! Two documents are of two processes at two times: clocks, temperature and the place of their memory differ, which no
-//! statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the interval. Where the rest
-//! matters, [`in_turns`] takes samples of both sides in turns.
-
-mod turns;
+//! statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the interval.
 
 use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-pub use self::turns::{EARLY, Pairs, Plan, SelfTest, Turns, in_turns, self_test};
 use crate::document::{DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA};
 use crate::error::{Error, Result};
-use crate::measure::{Mode, Timing};
+use crate::measure::Mode;
 use crate::size::format_size;
 use crate::stats::{self, FEWEST, Interval, Ratio};
 use crate::value::Configuration;
@@ -195,7 +191,7 @@ pub struct Comparison {
 
 impl Comparison {
     /// Of rows, of which those with times of a slowed device lose their verdict.
-    pub fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
+    fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
         notes.extend(slowed(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (row, ratio) in rows.iter().filter_map(|row| Some((row, row.ratio?))) {
@@ -278,10 +274,7 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
         notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few for a verdict"));
     }
     if rows.iter().any(|row| row.ratio.is_some() && is_of_single_launches(row.mode)) && on_gpu {
-        notes.push(format!(
-            "intervals include the {between_us} µs a launch by which processes differ; samples in turns (--config) \
-             resolve smaller changes"
-        ));
+        notes.push(format!("intervals include the {between_us} µs a launch by which processes differ"));
     }
     let missing = missing(old, new, &pairs);
     let sources = [Source::from(old), Source::from(new)];
@@ -404,24 +397,6 @@ fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
-/// The ratio of the medians of two timings; `None` for too few samples. The samples of an earlier run are not there: of
-/// such a timing the log's interval is taken, and the half-widths of both intervals are combined in logarithms by the root
-/// of the sum of their squares.
-fn ratio(old: &Timing, new: &Timing) -> Option<Ratio> {
-    if old.logged.is_none() && new.logged.is_none() {
-        return stats::ratio(&new.samples_us, &old.samples_us);
-    }
-    let logarithms = |timing: &Timing| {
-        let (median, interval) = (timing.summary()?.median, timing.interval()?);
-        Some((median, (median / interval.low).ln(), (interval.high / median).ln()))
-    };
-    let ((old_us, old_below, old_above), (new_us, new_below, new_above)) =
-        (logarithms(old)?, logarithms(new)?);
-    let value = new_us / old_us;
-    let low = value * (-new_below.hypot(old_above)).exp();
-    Some(Ratio { value, interval: Interval { low, high: value * new_above.hypot(old_below).exp() } })
-}
-
 /// A ratio of medians of two processes whose launches may differ by `between_us` for no reason of theirs.
 fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
@@ -433,7 +408,7 @@ fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: 
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
     let mode = old.mode();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };
-    let ratio = || ratio(old.timing.as_ref()?, new.timing.as_ref()?);
+    let ratio = || stats::ratio(&new.timing.as_ref()?.samples_us, &old.timing.as_ref()?.samples_us);
     let (ratio, change) = match (old.is_usable(), new.is_usable()) {
         (false, false) => return None,
         (true, false) => (None, Change::Broken),
@@ -451,7 +426,7 @@ fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Ro
         Measured {
             configuration: record.configuration.clone(),
             median_us: record.median_us().filter(|_| usable),
-            samples: record.timing.as_ref().map_or(0, Timing::count),
+            samples: record.timing.as_ref().map_or(0, |timing| timing.samples_us.len()),
             throttled: record.timing.as_ref().is_some_and(|timing| timing.throttled),
             problem: match (&record.problem[..], record.outcome) {
                 ("", Outcome::Wrong) => "its result was wrong".to_owned(),

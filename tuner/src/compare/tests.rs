@@ -1,6 +1,5 @@
 use super::*;
 use crate::document::tests::{document, record};
-use crate::measure::Logged;
 
 /// Samples about `us`: 30 with a spread of a few tenths of a per cent.
 fn timed(mut record: Record, us: f64) -> Record {
@@ -147,43 +146,6 @@ fn too_few_samples_are_ambiguous_with_a_note() {
     assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
     assert!(found.notes[0].contains("fewer than 6 samples"), "{:?}", found.notes);
     assert!(!found.has_regression());
-}
-
-/// A record of an earlier run, with its median and interval of ± `share` of it.
-fn known(us: f64, share: f64) -> Record {
-    let mut known = record("copy", 128, us, Outcome::Correct);
-    let timing = known.timing.as_mut().unwrap();
-    timing.samples_us = vec![us];
-    timing.logged = Some(Logged { samples: 37, interval_us: Some((us * (1.0 - share), us * (1.0 + share))) });
-    known
-}
-
-#[test]
-fn logged_records_are_judged_by_their_intervals() {
-    let compared = |old: Record, new: Record| {
-        let found = compare(vec![old], vec![new]);
-        assert!(found.notes.iter().all(|note| !note.contains("fewer than")), "{:?}", found.notes);
-        (found.rows[0].change, found.rows[0].ratio.unwrap())
-    };
-    let (change, ratio) = compared(known(1000.0, 0.003), known(5000.0, 0.004));
-    assert_eq!((change, ratio.value), (Change::Slower, 5.0));
-    // The half-widths add up by their squares, and 0.3 µs in 1000 between processes are of no account.
-    assert!(
-        (ratio.interval.low / 4.975 - 1.0).abs() < 1e-3 && (ratio.interval.high / 5.025 - 1.0).abs() < 1e-3,
-        "{ratio:?}"
-    );
-    assert_eq!(compared(known(5000.0, 0.003), known(1000.0, 0.004)).0, Change::Faster);
-    assert_eq!(compared(known(1000.0, 0.003), known(1000.0, 0.003)).0, Change::Same);
-    assert_eq!(compared(known(1000.0, 0.01), known(1020.0, 0.01)).0, Change::Ambiguous);
-    // Either side may have samples.
-    assert_eq!(compared(right("copy", 128, 1.0), known(5000.0, 0.004)).0, Change::Slower);
-    assert_eq!(compared(known(5000.0, 0.004), right("copy", 128, 1.0)).0, Change::Faster);
-    // The difference between processes is in these intervals, too.
-    assert_eq!(compared(known(3.0, 0.001), known(3.2, 0.001)).0, Change::Ambiguous);
-    let mut few = known(5000.0, 0.004);
-    few.timing.as_mut().unwrap().logged = Some(Logged { samples: 5, interval_us: None });
-    let found = compare(vec![known(1000.0, 0.003)], vec![few]);
-    assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
 }
 
 #[test]

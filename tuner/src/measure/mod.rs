@@ -78,82 +78,27 @@ pub struct Timing {
     pub launches_per_sample: u32,
     /// The reason why sampling ended.
     pub stop: StopReason,
-    /// The number of samples and their interval, from the log of an earlier run: `samples_us` then holds only the median of
-    /// each timing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub logged: Option<Logged>,
-}
-
-/// The record of samples that an earlier run took.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Logged {
-    /// Their number.
-    pub samples: usize,
-    /// The 95 % interval of their median in microseconds, of several timings from the lowest to the highest; absent for too
-    /// few samples.
-    pub interval_us: Option<(f64, f64)>,
 }
 
 impl Timing {
-    /// Accepted samples, those of an earlier run, too.
-    pub fn count(&self) -> usize {
-        self.logged.map_or(self.samples_us.len(), |logged| logged.samples)
-    }
-
     /// Percentiles of [`Self::samples_us`]; `None` without samples.
     pub fn summary(&self) -> Option<Summary> {
         summarise(&self.samples_us)
     }
 
-    /// Percentiles of all samples; `None` without samples, and for those of an earlier run.
-    pub fn percentiles(&self) -> Option<Summary> {
-        self.summary().filter(|_| self.logged.is_none())
-    }
-
     /// The 95 % confidence interval of the median; `None` for too few samples. It is computed anew at each call, which
     /// takes about a millisecond for 100 samples.
     pub fn interval(&self) -> Option<Interval> {
-        match self.logged {
-            Some(logged) => logged.interval_us.map(|(low, high)| Interval { low, high }),
-            None => median_interval(&self.samples_us),
-        }
-    }
-
-    /// With the median and its interval instead of the samples.
-    pub(crate) fn without_samples(&self) -> Timing {
-        let interval = self.interval().map(|interval| (interval.low, interval.high));
-        Timing {
-            samples_us: self.summary().map(|summary| summary.median).into_iter().collect(),
-            clocks_mhz: Vec::new(),
-            logged: Some(Logged { samples: self.count(), interval_us: interval }),
-            ..*self
-        }
+        median_interval(&self.samples_us)
     }
 
     /// A time that no launch takes: zero, negative or not finite.
     pub(crate) fn impossible(&self) -> Option<f64> {
-        let interval = self.logged.and_then(|logged| logged.interval_us);
-        let ends = interval.into_iter().flat_map(|(low, high)| [low, high]);
-        self.samples_us.iter().copied().chain(ends).find(|us| !(us.is_finite() && *us > 0.0))
+        self.samples_us.iter().copied().find(|us| !(us.is_finite() && *us > 0.0))
     }
 
-    /// Takes one more timing in. Samples replace the log's summary of others.
+    /// Takes one more timing in.
     pub(crate) fn add(&mut self, more: Timing) {
-        match (&mut self.logged, more.logged) {
-            (None, Some(_)) => return,
-            (Some(_), None) => {
-                *self = more;
-                return;
-            }
-            (Some(known), Some(more)) => {
-                known.samples += more.samples;
-                known.interval_us = match (known.interval_us, more.interval_us) {
-                    (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-                    (a, b) => a.or(b),
-                };
-            }
-            (None, None) => {}
-        }
         // Without a clock for each sample there is none for any.
         if self.clocks_mhz.len() == self.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
             self.clocks_mhz.extend(more.clocks_mhz);

@@ -247,7 +247,6 @@ impl Taken {
             throttled: self.throttled,
             launches_per_sample: self.launches,
             stop,
-            logged: None,
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The input of the page's script.
 //!
 //! Guarantees: records are in the order of their documents. Samples are there only for those whose distribution is drawn,
-//! the best and the default of each case, so that a page of ten thousand records stays small. Records of an earlier run
-//! have medians only.
+//! the best and the default of each case, so that a page of ten thousand records stays small.
 
 use std::collections::HashSet;
 
@@ -75,14 +74,9 @@ struct Times {
     low: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     high: Option<f64>,
-    /// Percentiles are absent where the samples are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p10: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    p90: Option<f64>,
+    p10: f64,
+    p90: f64,
     count: usize,
-    /// Whether an earlier run took the samples, which are not here.
-    logged: bool,
     /// The median clock in MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     clock: Option<f64>,
@@ -118,9 +112,7 @@ fn address(record: &Record) -> usize {
 
 fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -> Row<'a> {
     let samples = match &record.timing {
-        Some(timing) if record.is_usable() && (is_best || record.is_default) && timing.logged.is_none() => {
-            &timing.samples_us[..]
-        }
+        Some(timing) if record.is_usable() && (is_best || record.is_default) => &timing.samples_us[..],
         _ => &[],
     };
     Row {
@@ -149,18 +141,16 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
 
 fn times(record: &Record) -> Option<Times> {
     let timing = record.timing.as_ref()?;
-    let median = timing.summary()?.median;
-    let percentiles = timing.percentiles();
+    let summary = timing.summary()?;
     let interval = timing.interval();
     let clocks: Vec<f64> = timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect();
     Some(Times {
-        median: round(median),
+        median: round(summary.median),
         low: interval.map(|interval| round(interval.low)),
         high: interval.map(|interval| round(interval.high)),
-        p10: percentiles.map(|summary| round(summary.p10)),
-        p90: percentiles.map(|summary| round(summary.p90)),
-        count: timing.count(),
-        logged: timing.logged.is_some(),
+        p10: round(summary.p10),
+        p90: round(summary.p90),
+        count: summary.count,
         clock: summarise(&clocks).map(|summary| summary.median),
         rejected: timing.rejected,
         throttled: timing.throttled,
@@ -178,7 +168,6 @@ fn round(number: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::document::tests::{document, record};
-    use crate::measure::Logged;
 
     fn model(documents: &[Document]) -> serde_json::Value {
         serde_json::to_value(Page::of(documents)).unwrap()
@@ -217,23 +206,6 @@ mod tests {
         assert_eq!(first["configuration"][1], serde_json::json!(["grid", "waves:4"]));
         assert_eq!((&first["run"], &second["run"]), (&0.into(), &1.into()));
         assert!(second.get("median").is_none() && second["mode"] == "cold");
-    }
-
-    #[test]
-    fn logged_records_have_no_percentiles_and_samples() {
-        let mut known = record("copy", 128, 10.0, Outcome::Correct);
-        let timing = known.timing.as_mut().unwrap();
-        timing.samples_us = vec![10.0, 10.5];
-        timing.logged = Some(Logged { samples: 37, interval_us: Some((9.5, 10.75)) });
-        let page = model(&[document(vec![known, record("copy", 256, 11.0, Outcome::Correct)])]);
-        let (known, fresh) = (&page["records"][0], &page["records"][1]);
-        assert_eq!((&known["logged"], &fresh["logged"]), (&true.into(), &false.into()));
-        assert_eq!(
-            (&known["median"], &known["count"], &known["low"]),
-            (&10.25.into(), &37.into(), &9.5.into())
-        );
-        assert!(["p10", "p90", "samples"].iter().all(|name| known.get(*name).is_none()), "{known}");
-        assert!(fresh["p10"].is_number());
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Searching a space for its fastest configuration, apart from how one is measured.
 //!
+//! It descends from the default, then times the candidates of which a model of all times expects most, then races the best
+//! and the default.
+//!
 //! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
 //! from. A search requests at most the limit of timings, where a second timing of a candidate counts again. A
 //! candidate that could not be used never wins and is not measured again. A search requests the same candidates
@@ -7,7 +10,7 @@
 //! the last race and by all timings.
 //!
 //! ```
-//! use warpsmith_tuner::search::{Objective, Points, CandidateResult, Strategy, search};
+//! use warpsmith_tuner::search::{CandidateResult, Objective, Points, search};
 //!
 //! /// Blocks of 256 take the least time.
 //! struct Model(Vec<f64>);
@@ -18,18 +21,10 @@
 //! }
 //!
 //! let blocks = ["block=64", "block=128", "block=256", "block=512"].map(|text| text.parse().unwrap());
-//! let found = search(
-//!     &Points::of(&blocks),
-//!     &[],
-//!     Strategy::Auto,
-//!     Some(8),
-//!     1,
-//!     &mut Model(vec![10.0, 9.0, 7.0, 8.0]),
-//! );
+//! let found = search(&Points::of(&blocks), &[], 8, &mut Model(vec![10.0, 9.0, 7.0, 8.0]));
 //! assert_eq!((found.winner, found.timings <= 8), (Some(2), true));
 //! ```
 
-mod auto;
 mod descent;
 mod points;
 mod session;
@@ -38,31 +33,22 @@ mod surrogate;
 pub use points::Points;
 use session::Session;
 pub(crate) use session::median;
+use surrogate::Surrogate;
 
 /// The gain over the default, as a share of its time, that another configuration needs to win: 0.5 %.
 pub const LEAST_GAIN: f64 = 0.005;
 
-/// The timings that [`Strategy::Auto`] makes when nothing limits it.
+/// The timings of a search unless a limit is given.
 pub const USUAL_TIMINGS: usize = 32;
 
-/// How candidates are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
-pub enum Strategy {
-    /// A descent from the default, then the candidates of which a model of all times expects most, then a race of the best
-    /// and the default: 32 timings unless a limit is given
-    #[default]
-    Auto,
-    /// Every candidate once, in order
-    Exhaustive,
-    /// Candidates in a random order, each once
-    Random,
-}
-
-impl Strategy {
-    /// All of them, the default first.
-    pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Exhaustive, Strategy::Random];
-}
+/// Candidates in the last race, the default among them.
+const RACERS: usize = 3;
+/// Their rounds.
+const ROUNDS: usize = 2;
+/// Candidates within this share of the best take part.
+const NEAR: f64 = 0.03;
+/// No more candidates are tried when none is expected to gain this share of the time.
+const LEAST_EXPECTED: f64 = 0.0001;
 
 /// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,39 +83,65 @@ pub struct Found {
 }
 
 /// Looks for the fastest of the candidates, of which the first is the default. `hints` are candidates that were good for
-/// something similar: they are measured right after it. At least the default is timed, and at most `most` timings are made
-/// ([`USUAL_TIMINGS`] of [`Strategy::Auto`] and unlimited of the others if absent).
-pub fn search(
-    points: &Points,
-    hints: &[usize],
-    strategy: Strategy,
-    most: Option<usize>,
-    seed: u64,
-    objective: &mut dyn Objective,
-) -> Found {
+/// something similar: they are measured right after it. At least the default is timed, and at most `most` timings are made.
+pub fn search(points: &Points, hints: &[usize], most: usize, objective: &mut dyn Objective) -> Found {
     if points.is_empty() {
         return Found { winner: None, timings: 0, measured: Vec::new() };
     }
-    let most = most.or((strategy == Strategy::Auto).then_some(USUAL_TIMINGS));
-    let mut session = Session::new(points, most.unwrap_or(usize::MAX), objective);
+    let mut session = Session::new(points, most, objective);
     session.time(0);
     for &hint in hints.iter().filter(|&&hint| hint < points.len()) {
         session.time_once(hint);
     }
-    match strategy {
-        Strategy::Auto => auto::run(&mut session),
-        Strategy::Exhaustive => {
-            for candidate in 1..points.len() {
-                session.time_once(candidate);
-            }
-        }
-        Strategy::Random => {
-            let mut candidates: Vec<usize> = (1..points.len()).collect();
-            fastrand::Rng::with_seed(seed).shuffle(&mut candidates);
-            for candidate in candidates {
-                session.time_once(candidate);
-            }
+    try_candidates(&mut session);
+    race(&mut session);
+    session.found()
+}
+
+/// Descends from the best so far, then times what the model expects most, and descends from there if it is better. Leaves
+/// timings for the race.
+fn try_candidates(session: &mut Session<'_>) {
+    let reserve = (RACERS * ROUNDS).min(session.left() / 4);
+    let start = session.ranking().first().map_or(0, |&(candidate, _)| candidate);
+    descent::descend(session, start, reserve + 1);
+    let mut reach = Vec::new();
+    while session.left() > reserve {
+        let ranking = session.ranking();
+        let best = ranking.first().map_or(f64::INFINITY, |&(_, best)| best);
+        let Some(next) = most_expected(session, &ranking, &mut reach) else { break };
+        if session.time(next).is_some_and(|us| us < best) {
+            descent::descend(session, next, reserve + 1);
         }
     }
-    session.found()
+}
+
+/// The new candidate that the model expects to gain most; without a model, one that differs least from the default.
+fn most_expected(session: &Session<'_>, ranking: &[(usize, f64)], reach: &mut Vec<usize>) -> Option<usize> {
+    let model = Surrogate::fit(session.points, ranking, reach);
+    let (Some(model), Some(&(_, best))) = (model, ranking.first()) else {
+        return session.new_ones().min_by_key(|&candidate| session.points.differences(0, candidate));
+    };
+    let expected = session.new_ones().map(|c| (c, model.improvement(c, best.ln())));
+    let (candidate, gain) = expected.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    (gain > LEAST_EXPECTED).then_some(candidate)
+}
+
+/// Times the best and the default in turn, while there are timings left.
+fn race(session: &mut Session<'_>) {
+    let ranking = session.ranking();
+    let Some(&(_, least)) = ranking.first() else { return };
+    let mut racers: Vec<usize> =
+        ranking.iter().filter(|r| r.1 <= least * (1.0 + NEAR)).map(|r| r.0).collect();
+    racers.truncate(RACERS);
+    if !racers.contains(&0) && session.estimate(0).is_some() {
+        racers.truncate(RACERS - 1);
+        racers.push(0);
+    }
+    if racers.len() < 2 {
+        return;
+    }
+    let rounds = (session.left() / racers.len()).min(ROUNDS);
+    if rounds > 0 {
+        session.race(&racers, rounds);
+    }
 }

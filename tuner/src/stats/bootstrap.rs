@@ -92,11 +92,6 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
 /// a change of both at once does not widen the interval. Samples without a partner at the end are left out.
 /// `None` below [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
-    paired_ratio_of(first, second, RESAMPLES)
-}
-
-/// As [`paired_ratio`], from `resamples` resamples: fewer are quicker, and their interval is less exact.
-pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
     // The ratio cancels changes over time that both share.
@@ -105,7 +100,7 @@ pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
     let mut random = Rng::with_seed(SEED);
-    let ratios = (0..resamples).map(|_| {
+    let ratios = (0..RESAMPLES).map(|_| {
         first.counts.fill(0);
         second.counts.fill(0);
         draw(&mut random, pairs, block, |place| {

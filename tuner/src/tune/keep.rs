@@ -1,7 +1,5 @@
 //! The code that is tuned, and its winners in the launch store.
 
-use std::time::UNIX_EPOCH;
-
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
 use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
@@ -33,34 +31,6 @@ impl Code {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
-
-    /// The key of a case's measurements in the log: everything that they depend on beside the configuration. The
-    /// program is part of it, since it decides how the code is launched; one that was built again is another.
-    pub fn key(&self, plan: &Plan<'_>, planned: &PlannedCase<'_>) -> String {
-        let properties = plan.device().properties();
-        let program = program().unwrap_or_else(|| "unknown program".to_owned());
-        let (major, minor) = properties.capability;
-        format!(
-            "{} {major}.{minor} {}x, L2 {}, driver {}; {}; {:016x} {program}; {}, {} copies, {}, {:?}",
-            properties.name,
-            properties.multiprocessors,
-            properties.l2_cache,
-            properties.driver_version.split('.').next().unwrap_or_default(),
-            self.toolchain,
-            self.hash,
-            planned.describe(),
-            planned.copies,
-            plan.mode(),
-            plan.effort(),
-        )
-    }
-}
-
-/// An identity of this program, which changes when it is built again.
-fn program() -> Option<String> {
-    let file = std::env::current_exe().ok()?.metadata().ok()?;
-    let changed = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
-    Some(format!("program {:x} {:x}", file.len(), changed.as_nanos()))
 }
 
 /// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain

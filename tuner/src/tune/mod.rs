@@ -2,10 +2,8 @@
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
 //! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
-//! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next
-//! begins, in a race, too, and one that was logged by an earlier run is not made again. The winner is kept in the device's
-//! launch store, where launches find it; sizes that share a place there have the winner of the largest. A run that is
-//! ended keeps what it measured, and shows a timing that was cut short where there is no other; the winners of cases that it
+//! so is, after the search, what launches find now: it stays unless it lost. The winner is kept in the device's launch store, where launches find it; sizes that share a place there have the winner of the largest. A run that is
+//! ended shows what it measured, and a timing that was cut short where there is no other; the winners of cases that it
 //! did not finish are not kept.
 
 mod keep;
@@ -16,10 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::document::{ProbeResult, Record};
 use crate::error::{Error, Result};
-use crate::log::Log;
 use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
-use crate::search::{Points, Strategy, search};
+use crate::search::{Points, USUAL_TIMINGS, search};
 use crate::value::Configuration;
 
 use keep::Code;
@@ -28,9 +25,7 @@ use objective::Measuring;
 /// How to search.
 #[derive(Debug, Clone, Default)]
 pub struct Tuning {
-    /// How configurations are chosen.
-    pub strategy: Strategy,
-    /// Timings of a kernel, type and size at most; those of the strategy if absent.
+    /// Timings of a kernel, type and size at most; [`USUAL_TIMINGS`] if absent.
     pub timings: Option<usize>,
     /// Whether the suite's probes are timed beside the cases.
     pub probes: bool,
@@ -39,13 +34,13 @@ pub struct Tuning {
 /// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A configuration was measured, or was known.
+    /// A configuration was measured.
     Measured {
         /// Its case.
         case: &'a PlannedCase<'a>,
         /// Its record so far.
         record: &'a Record,
-        /// The timings of the case so far, those of earlier runs included.
+        /// The timings of the case so far.
         timings: usize,
     },
     /// A kernel, type and size is done, or as far as it got.
@@ -72,8 +67,6 @@ pub struct Tuned {
     pub winner: Option<usize>,
     /// The timings that were made.
     pub made: usize,
-    /// The timings that were taken from earlier runs.
-    pub known: usize,
     /// Whether the search came to its end.
     pub is_complete: bool,
 }
@@ -106,8 +99,6 @@ impl Tuned {
 pub struct Totals {
     /// The timings that were made.
     pub made: usize,
-    /// The timings that were taken from earlier runs.
-    pub known: usize,
     /// The winners that launches find now, by this run or by one before; one for all sizes that share it.
     pub kept: usize,
     /// Whether it was ended before it was complete.
@@ -122,7 +113,6 @@ pub struct Totals {
 ///
 /// use warpsmith_runtime::Device;
 /// use warpsmith_tuner::benchmark::Suite;
-/// use warpsmith_tuner::log::Log;
 /// use warpsmith_tuner::measure::{Effort, Mode};
 /// use warpsmith_tuner::run::{Plan, Request};
 /// use warpsmith_tuner::tune::{Event, Tuning, tune};
@@ -134,7 +124,7 @@ pub struct Totals {
 /// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
 /// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };
 /// let plan = Plan::new(&suite, &Device::open("cpu")?, &request)?;
-/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &Arc::default(), &mut |event| {
+/// let totals = tune(&plan, &Tuning::default(), &Arc::default(), &mut |event| {
 ///     if let Event::Done { case, tuned } = event
 ///         && let Some(winner) = tuned.winner()
 ///     {
@@ -152,15 +142,11 @@ pub struct Totals {
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
-    log: &mut Log,
     stop: &Arc<AtomicBool>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
-    if let Some(problem) = log.problem() {
-        each(Event::Note(problem));
-    }
     let mut rig = Rig::new(plan, tuning.probes, stop);
-    let totals = all(plan, tuning, log, stop, &mut rig, each);
+    let totals = all(plan, tuning, stop, &mut rig, each);
     each(Event::Probed(&rig.reached()));
     totals
 }
@@ -169,7 +155,6 @@ pub fn tune(
 fn all<'p>(
     plan: &'p Plan<'p>,
     tuning: &Tuning,
-    log: &mut Log,
     stop: &AtomicBool,
     rig: &mut Rig<'p>,
     each: &mut dyn FnMut(Event<'_>),
@@ -185,8 +170,8 @@ fn all<'p>(
         let points = Points::of(&planned.configurations);
         let hint = nearest(&winners, planned);
         let kept = keep::kept(plan, planned, &code);
-        let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
-        let found = search(&points, &hint, tuning.strategy, tuning.timings, seed(planned), &mut measuring);
+        let mut measuring = Measuring::new(plan, planned, rig, stop, each);
+        let found = search(&points, &hint, tuning.timings.unwrap_or(USUAL_TIMINGS), &mut measuring);
         let winner = measuring.confirm(found.winner, kept);
         let (tuned, error) = measuring.finish(winner);
         rig.close(planned, error.is_none() && tuned.made > 0);
@@ -194,7 +179,6 @@ fn all<'p>(
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }
         totals.made += tuned.made;
-        totals.known += tuned.known;
         totals.interrupted |= !tuned.is_complete;
         if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
             winners.push((planned, winner.configuration.clone()));
@@ -220,13 +204,6 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
     let place =
         |configuration: &Configuration| planned.configurations.iter().position(|c| c == configuration);
     near.and_then(|(_, configuration)| place(configuration)).into_iter().collect()
-}
-
-/// A seed that is the same for a case in every run.
-fn seed(planned: &PlannedCase<'_>) -> u64 {
-    let text = format!("{} {} {}", planned.benchmark.name(), planned.dtype, planned.n);
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The error for a configuration that stopped the device of this process.

@@ -1,13 +1,11 @@
-//! A case as a search sees it: measured, or known from an earlier run.
+//! A case as a search sees it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::keep::Code;
 use super::{Event, Tuned, lost};
 use crate::document::{Measured, Outcome, Record};
 use crate::error::{Error, Result};
-use crate::log::Log;
 use crate::measure::{Mode, StopReason};
 use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
@@ -16,10 +14,7 @@ use crate::search::{CandidateResult, LEAST_GAIN, Objective, median};
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
     planned: &'a PlannedCase<'p>,
-    /// The key of its measurements in the log.
-    key: String,
     mode: Mode,
-    log: &'a mut Log,
     rig: &'a mut Rig<'p>,
     stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
@@ -27,7 +22,6 @@ pub struct Measuring<'a, 'p> {
     /// The place of a candidate's record.
     places: HashMap<usize, usize>,
     made: usize,
-    known: usize,
     /// The medians of each record's timings.
     medians: Vec<Vec<f64>>,
     /// The reason why the search ended.
@@ -38,24 +32,19 @@ impl<'a, 'p> Measuring<'a, 'p> {
     pub fn new(
         plan: &Plan<'_>,
         planned: &'a PlannedCase<'p>,
-        code: &Code,
-        log: &'a mut Log,
         rig: &'a mut Rig<'p>,
         stop: &'a AtomicBool,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         Self {
             planned,
-            key: code.key(plan, planned),
             mode: plan.mode(),
-            log,
             rig,
             stop,
             each,
             records: Vec::new(),
             places: HashMap::new(),
             made: 0,
-            known: 0,
             medians: Vec::new(),
             error: None,
         }
@@ -70,8 +59,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
         let is_complete = !self.is_ended();
         let medians_us =
             self.medians.iter().map(|medians| Some(median(medians)).filter(|us| us.is_finite())).collect();
-        let Self { records, made, known, error, .. } = self;
-        (Tuned { records, medians_us, winner, made, known, is_complete }, error)
+        let Self { records, made, error, .. } = self;
+        (Tuned { records, medians_us, winner, made, is_complete }, error)
     }
 
     /// The winner once it is known to be one: held against what launches find now (`kept`), which is timed if the search did
@@ -124,39 +113,28 @@ impl<'a, 'p> Measuring<'a, 'p> {
         })
     }
 
-    /// Whether a configuration that was right before is so still. One of which this run timed nothing was checked by the run
-    /// that did.
+    /// Whether a configuration that was right before is so still.
     fn is_right_again(&mut self, candidate: usize) -> bool {
         let (Some(&place), configuration) =
             (self.places.get(&candidate), &self.planned.configurations[candidate])
         else {
             return true;
         };
-        let found = match self.log.refuted(&self.key, configuration) {
-            Some(known) => known.clone(),
-            None if self.made == 0 => return true,
-            None => match self.rig.check_again(self.planned, configuration) {
-                Ok(measured) if measured.outcome == Outcome::Correct => return true,
-                Ok(measured) => {
-                    let problem = format!("after all timings: {}", measured.problem);
-                    let measured = Measured { problem, ..measured };
-                    if let Some(problem) = self.log.keep(&self.key, configuration, &measured) {
-                        (self.each)(Event::Note(&problem));
-                    }
-                    if measured.outcome == Outcome::Crashed {
-                        self.error = Some(lost(self.planned, configuration, &measured.problem));
-                    }
-                    measured
-                }
-                Err(error) => {
-                    self.error = Some(error);
-                    return true;
-                }
-            },
+        let found = match self.rig.check_again(self.planned, configuration) {
+            Ok(measured) if measured.outcome == Outcome::Correct => return true,
+            Ok(measured) => measured,
+            Err(error) => {
+                self.error = Some(error);
+                return true;
+            }
         };
+        let problem = format!("after all timings: {}", found.problem);
+        if found.outcome == Outcome::Crashed {
+            self.error = Some(lost(self.planned, configuration, &problem));
+        }
         let record = &mut self.records[place];
         (record.outcome, record.max_error, record.timing) = (found.outcome, found.max_error, None);
-        record.problem = found.problem;
+        record.problem = problem;
         self.medians[place].clear();
         false
     }
@@ -188,33 +166,23 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.probe_us = self.rig.limit_us(self.planned);
     }
 
-    /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
+    /// Times a candidate once. `None` if it can be used no more.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
-        let (measured, is_known) = match self.log.take(&self.key, configuration) {
-            Some(measured) => (measured, true),
-            None => {
-                let mut measured = match self.rig.measure(self.planned, configuration) {
-                    // A case that could not be made ready because the run was ended.
-                    Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
-                    measured => measured?,
-                };
-                if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-                    // Too few samples for a timing that other runs use, but better than nothing for a reader of this one.
-                    self.show(candidate, measured);
-                    return Ok(None);
-                }
-                measured.probe_us = self.rig.limit_us(self.planned).filter(|_| measured.timing.is_some());
-                if let Some(problem) = self.log.keep(&self.key, configuration, &measured) {
-                    (self.each)(Event::Note(&problem));
-                }
-                (measured, false)
-            }
+        let measured = match self.rig.measure(self.planned, configuration) {
+            // A case that could not be made ready because the run was ended.
+            Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+            measured => measured?,
         };
-        let count = if is_known { &mut self.known } else { &mut self.made };
-        *count += 1;
+        if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
+            // Too few samples to count, but better than nothing for a reader.
+            self.show(candidate, measured);
+            return Ok(None);
+        }
+        self.made += 1;
+        let probe_us = self.rig.limit_us(self.planned);
         let median_us = measured.median_us();
-        let Measured { outcome, problem, max_error, timing, probe_us } = measured;
+        let Measured { outcome, problem, max_error, timing } = measured;
         let place = self.place(candidate);
         let record = &mut self.records[place];
         (record.outcome, record.problem, record.max_error) = (outcome, problem, max_error);
@@ -223,12 +191,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
             // A time of a slowed device only if there is no other.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(median_us);
-                // As [`Timing::add`] ignores what is logged where there are samples.
-                record.probe_us = match (known.logged, more.logged) {
-                    (None, Some(_)) => record.probe_us,
-                    (Some(_), None) => probe_us,
-                    _ => probe_us.or(record.probe_us),
-                };
+                record.probe_us = probe_us.or(record.probe_us);
                 known.add(more);
             }
             (Some(known), Some(_)) if !known.throttled => {}
@@ -239,9 +202,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
             }
             (_, None) => {}
         }
-        let timings = self.made + self.known;
-        (self.each)(Event::Measured { case: self.planned, record, timings });
-        if outcome == Outcome::Crashed && !is_known {
+        (self.each)(Event::Measured { case: self.planned, record, timings: self.made });
+        if outcome == Outcome::Crashed {
             return Err(lost(self.planned, configuration, &record.problem));
         }
         Ok(median_us.filter(|_| outcome == Outcome::Correct))

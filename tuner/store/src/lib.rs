@@ -17,7 +17,7 @@
 //! | `record` | a record and its line |
 #![deny(missing_docs)]
 
-pub mod lines;
+mod lines;
 mod problem;
 mod record;
 mod subject;

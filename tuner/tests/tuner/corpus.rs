@@ -9,7 +9,6 @@ use replay::replay;
 #[test]
 fn seeds_of_fuzz_targets_break_nothing() {
     replay("document", parsers::document);
-    replay("log_line", parsers::log_line);
     replay("store_line", parsers::store_line);
     replay("options", parsers::options);
 }

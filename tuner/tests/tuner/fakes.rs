@@ -13,7 +13,6 @@ use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::error::{Error, Result};
-use warpsmith_tuner::log::Log;
 use warpsmith_tuner::measure::{Effort, Mode};
 use warpsmith_tuner::run::{Plan, Request};
 use warpsmith_tuner::space::Space;
@@ -218,18 +217,11 @@ impl Outcomes {
 }
 
 /// Tunes everything; ended after `most` timings.
-pub fn run(
-    suite: &Suite,
-    device: &Device,
-    sizes: &[u64],
-    tuning: &Tuning,
-    log: &mut Log,
-    most: usize,
-) -> Outcomes {
+pub fn run(suite: &Suite, device: &Device, sizes: &[u64], tuning: &Tuning, most: usize) -> Outcomes {
     let plan = Plan::new(suite, device, &request(sizes)).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let (mut cases, mut notes) = (Vec::new(), Vec::new());
-    let totals = tune(&plan, tuning, log, &stop, &mut |event| match event {
+    let totals = tune(&plan, tuning, &stop, &mut |event| match event {
         Event::Measured { timings, .. } => {
             if timings >= most {
                 stop.store(true, Ordering::Relaxed);

@@ -6,7 +6,6 @@ use warpsmith_runtime::{Device, GpuImage, Launch, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite};
 use warpsmith_tuner::data::Values;
 use warpsmith_tuner::kernel::ArrayKernel;
-use warpsmith_tuner::log::Log;
 use warpsmith_tuner::measure::{Effort, Mode};
 use warpsmith_tuner::run::{Plan, Request};
 use warpsmith_tuner::tune::{Event, Tuning, tune};
@@ -146,7 +145,7 @@ fn open_launches_use_tuned_blocks() {
     };
     let plan = Plan::new(&suite, &device, &request).unwrap();
     let mut block = None;
-    tune(&plan, &Tuning::default(), &mut Log::in_memory(), &Default::default(), &mut |event| {
+    tune(&plan, &Tuning::default(), &Default::default(), &mut |event| {
         if let Event::Done { tuned, .. } = event {
             block = tuned.winner().map(|winner| winner.configuration.number("block").unwrap());
         }

@@ -10,7 +10,6 @@ mod corpus;
 mod event_time;
 mod fakes;
 mod kernel;
-mod log;
 mod modelled_times;
 mod noisy_device;
 #[cfg(feature = "command")]

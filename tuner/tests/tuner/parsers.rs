@@ -4,18 +4,17 @@
 use warpsmith_tuner::command::{request, table};
 use warpsmith_tuner::compare::{self, Options};
 use warpsmith_tuner::document::Document;
+use warpsmith_tuner::report;
 use warpsmith_tuner::size::parse_size;
 use warpsmith_tuner::space::Grid;
 use warpsmith_tuner::value::Configuration;
-use warpsmith_tuner::{export, log, report};
 
-/// A results file: what is read can be written, shown, exported, drawn and compared with itself.
+/// A results file: what is read can be written, shown, drawn and compared with itself.
 pub fn document(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(document) = Document::from_json(text) else { return };
     let again = Document::from_json(&document.to_json()).expect("what is written can be read");
     assert_eq!(again.to_json(), document.to_json());
-    assert!(!export::csv(&document).is_empty());
     for width in [None, Some(60)] {
         assert!(!table::text(&document, width.is_none(), width).contains('\u{7}'));
     }
@@ -25,11 +24,6 @@ pub fn document(bytes: &[u8]) {
     if let Ok(found) = compare::documents(&document, &document, &options) {
         assert!(!found.has_regression(), "a document is no slower than itself");
     }
-}
-
-/// A line of the log.
-pub fn log_line(bytes: &[u8]) {
-    let _ = log::check_line(bytes);
 }
 
 /// A line of the launch store.

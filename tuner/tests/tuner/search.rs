@@ -1,20 +1,18 @@
-//! Results of the search strategies, on known modelled_times.
+//! Results of the search, on known times.
 
 use super::modelled_times::{Noisy, Problem, problems};
-use warpsmith_tuner::search::{CandidateResult, Objective, Points, Strategy, search};
+use warpsmith_tuner::search::{CandidateResult, Objective, Points, USUAL_TIMINGS, search};
 use warpsmith_tuner::space::Space;
 
-const TIMINGS: usize = 32;
-
 /// Each problem's loss against the best, and its time against the default's.
-fn losses(strategy: Strategy, seeds: std::ops::Range<u64>) -> Vec<(Problem, f64, f64)> {
+fn losses(seeds: std::ops::Range<u64>) -> Vec<(Problem, f64, f64)> {
     let mut all = Vec::new();
     for seed in seeds {
         for problem in problems(seed) {
             let mut noisy = Noisy::of(&problem, seed);
             let points = noisy.points.clone();
-            let found = search(&points, &[], strategy, Some(TIMINGS), seed, &mut noisy);
-            assert!(noisy.timings <= TIMINGS && found.timings == noisy.timings, "{problem:?}");
+            let found = search(&points, &[], USUAL_TIMINGS, &mut noisy);
+            assert!(noisy.timings <= USUAL_TIMINGS && found.timings == noisy.timings, "{problem:?}");
             let us = noisy.truth[found.winner.unwrap()];
             all.push((problem, us / noisy.best() - 1.0, us / noisy.truth[0]));
         }
@@ -27,8 +25,8 @@ fn within(losses: &[(Problem, f64, f64)]) -> f64 {
 }
 
 #[test]
-fn auto_is_within_two_percent_of_the_best() {
-    let losses = losses(Strategy::Auto, 0..2);
+fn winners_are_within_two_percent_of_the_best() {
+    let losses = losses(0..2);
     let share = within(&losses);
     for (problem, loss, _) in losses.iter().filter(|(_, loss, _)| *loss > 0.02) {
         println!("{problem:?}: {:.1} %", loss * 100.0);
@@ -39,43 +37,25 @@ fn auto_is_within_two_percent_of_the_best() {
 }
 
 #[test]
-fn random_search_beats_the_first_candidates() {
-    let first = within(&losses(Strategy::Exhaustive, 0..1));
-    let share = within(&losses(Strategy::Random, 0..1));
-    assert!(share > first && share > 0.85, "{share}, in order {first}");
-}
-
-#[test]
-fn every_strategy_finds_the_best_with_enough_timings() {
-    let problem = problems(3)[20];
-    for strategy in Strategy::ALL {
-        let mut noisy = Noisy::of(&problem, 5);
-        let points = noisy.points.clone();
-        let found = search(&points, &[], strategy, Some(2000), 7, &mut noisy);
-        let loss = noisy.truth[found.winner.unwrap()] / noisy.best() - 1.0;
-        assert!(loss < 0.015, "{strategy:?}: {loss}");
-    }
+fn enough_timings_find_the_best() {
+    let mut noisy = Noisy::of(&problems(3)[20], 5);
+    let points = noisy.points.clone();
+    let found = search(&points, &[], 2000, &mut noisy);
+    let loss = noisy.truth[found.winner.unwrap()] / noisy.best() - 1.0;
+    assert!(loss < 0.015, "{loss}");
 }
 
 #[test]
 fn searches_are_deterministic() {
     let problem = problems(1)[30];
-    for strategy in Strategy::ALL {
-        let run = |seed| {
-            let mut noisy = Noisy::of(&problem, 1);
-            let points = noisy.points.clone();
-            search(&points, &[3, 9], strategy, Some(TIMINGS), seed, &mut noisy)
-        };
-        let found = run(4);
-        assert_eq!(found, run(4), "{strategy:?}");
-        assert_eq!(found.measured[..3], [0, 3, 9], "the default first, then the hints");
-    }
-    let random = |seed| {
+    let run = || {
         let mut noisy = Noisy::of(&problem, 1);
         let points = noisy.points.clone();
-        search(&points, &[], Strategy::Random, Some(TIMINGS), seed, &mut noisy).measured
+        search(&points, &[3, 9], USUAL_TIMINGS, &mut noisy)
     };
-    assert_ne!(random(4), random(5));
+    let found = run();
+    assert_eq!(found, run());
+    assert_eq!(found.measured[..3], [0, 3, 9], "the default first, then the hints");
 }
 
 /// Candidates of which some cannot be used; records the requests.
@@ -118,45 +98,39 @@ fn troubled(most: usize) -> Troubled {
 
 #[test]
 fn unusable_candidates_are_asked_once_and_never_win() {
-    for strategy in Strategy::ALL {
-        let mut objective = troubled(usize::MAX);
-        objective.times[15] = None;
-        let found = search(&grid(), &[1, 1, 99], strategy, Some(200), 1, &mut objective);
-        assert_eq!(found.winner, Some(14), "{strategy:?}");
-        for (candidate, _) in objective.times.iter().enumerate().filter(|(_, time)| time.is_none()) {
-            assert!(objective.asked.iter().filter(|&&asked| asked == candidate).count() <= 1, "{strategy:?}");
-        }
-        let mut objective = troubled(usize::MAX);
-        objective.times.fill(None);
-        let found = search(&grid(), &[], strategy, None, 1, &mut objective);
-        assert_eq!((found.winner, found.timings), (None, 16), "{strategy:?}");
-        let mut objective = troubled(usize::MAX);
-        objective.times.fill(None);
-        objective.times[9] = Some(5.0);
-        assert_eq!(search(&grid(), &[], strategy, None, 1, &mut objective).winner, Some(9), "{strategy:?}");
+    let mut objective = troubled(usize::MAX);
+    objective.times[15] = None;
+    let found = search(&grid(), &[1, 1, 99], 200, &mut objective);
+    assert_eq!(found.winner, Some(14));
+    for (candidate, _) in objective.times.iter().enumerate().filter(|(_, time)| time.is_none()) {
+        assert!(objective.asked.iter().filter(|&&asked| asked == candidate).count() <= 1);
     }
+    let mut objective = troubled(usize::MAX);
+    objective.times.fill(None);
+    let found = search(&grid(), &[], USUAL_TIMINGS, &mut objective);
+    assert_eq!((found.winner, found.timings), (None, 16));
+    let mut objective = troubled(usize::MAX);
+    objective.times.fill(None);
+    objective.times[9] = Some(5.0);
+    assert_eq!(search(&grid(), &[], USUAL_TIMINGS, &mut objective).winner, Some(9));
 }
 
 #[test]
 fn an_ended_search_returns_what_it_has() {
-    for strategy in Strategy::ALL {
-        let mut objective = troubled(5);
-        let found = search(&grid(), &[], strategy, Some(200), 1, &mut objective);
-        assert!(found.winner.is_some() && found.measured.len() <= 16, "{strategy:?}");
-        assert!(objective.asked.len() <= 22, "{strategy:?}: {}", objective.asked.len());
-    }
+    let mut objective = troubled(5);
+    let found = search(&grid(), &[], 200, &mut objective);
+    assert!(found.winner.is_some() && found.measured.len() <= 16);
+    assert!(objective.asked.len() <= 22, "{}", objective.asked.len());
 }
 
 #[test]
 fn the_default_stays_below_half_a_percent() {
     for (other, winner) in [(99.6, 0), (99.4, 1), (101.0, 0)] {
-        for strategy in Strategy::ALL {
-            let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
-            let mut objective =
-                Troubled { times: vec![Some(100.0), Some(other)], asked: Vec::new(), most: usize::MAX };
-            let found = search(&points, &[], strategy, None, 1, &mut objective);
-            assert_eq!(found.winner, Some(winner), "{strategy:?} {other}");
-        }
+        let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
+        let mut objective =
+            Troubled { times: vec![Some(100.0), Some(other)], asked: Vec::new(), most: usize::MAX };
+        let found = search(&points, &[], USUAL_TIMINGS, &mut objective);
+        assert_eq!(found.winner, Some(winner), "{other}");
     }
 }
 
@@ -179,19 +153,17 @@ fn a_disturbed_default_still_beats_slower_candidates() {
     let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
     for (other, winner) in [(101.0, 0), (99.8, 0), (99.0, 1)] {
         let mut objective = Disturbed(other, 0);
-        let found = search(&points, &[], Strategy::Auto, None, 1, &mut objective);
+        let found = search(&points, &[], USUAL_TIMINGS, &mut objective);
         assert_eq!((found.winner, objective.1), (Some(winner), 3), "{other}: it raced");
     }
 }
 
 #[test]
 fn small_spaces_are_searched() {
-    for strategy in Strategy::ALL {
-        let mut objective = Troubled { times: vec![Some(1.0)], asked: Vec::new(), most: usize::MAX };
-        let one = Points::of(&[Default::default()]);
-        let found = search(&one, &[], strategy, None, 1, &mut objective);
-        assert_eq!((found.winner, found.measured), (Some(0), vec![0]), "{strategy:?}");
-        let found = search(&Points::of(&[]), &[], strategy, None, 1, &mut objective);
-        assert_eq!((found.winner, found.timings), (None, 0), "{strategy:?}");
-    }
+    let mut objective = Troubled { times: vec![Some(1.0)], asked: Vec::new(), most: usize::MAX };
+    let one = Points::of(&[Default::default()]);
+    let found = search(&one, &[], USUAL_TIMINGS, &mut objective);
+    assert_eq!((found.winner, found.measured), (Some(0), vec![0]));
+    let found = search(&Points::of(&[]), &[], USUAL_TIMINGS, &mut objective);
+    assert_eq!((found.winner, found.timings), (None, 0));
 }

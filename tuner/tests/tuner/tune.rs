@@ -1,10 +1,10 @@
-//! Tuning runs on a device with simulated time: what wins, what is kept, and what another run takes from it.
+//! Tuning runs on a device with simulated time: what wins, and what is kept.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
+use super::fakes::{Directory, Fake, run, simulated, suite};
 use warpsmith_runtime::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_store::{LaunchStore, TuningKey};
@@ -12,8 +12,6 @@ use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::error::{Error, Result};
-use warpsmith_tuner::log::{FILE, Log};
-use warpsmith_tuner::search::Strategy;
 use warpsmith_tuner::tune::{Totals, Tuning};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
@@ -26,30 +24,24 @@ fn subject(device: &Device, n: u64) -> TuningKey<'_> {
     TuningKey { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
 }
 
-fn with(strategy: Strategy) -> Tuning {
-    Tuning { strategy, ..Tuning::default() }
+/// Each of the four configurations without trouble once, and no race.
+fn once() -> Tuning {
+    Tuning { timings: Some(4), ..Tuning::default() }
 }
 
 #[test]
 fn the_fastest_wins_and_the_default_is_first() {
-    for strategy in Strategy::ALL {
-        let (_, device) = simulated();
-        let fake = Fake::new(&["errs", "fails"]);
-        let seen = fake.seen.clone();
-        let suite = suite(fake);
-        let outcomes = run(&suite, &device, &[4096], &with(strategy), &mut Log::in_memory(), ALL);
-        assert_eq!(outcomes.winner(), "block=256 does=well", "{strategy:?}");
-        assert_eq!(seen.lock().unwrap()[0], "block=128 does=well", "{strategy:?}");
-        let case = &outcomes.cases[0];
-        assert!(case.records[0].is_default && case.is_complete);
-        assert_eq!(case.records.iter().filter(|record| record.is_winner).count(), 1);
-        assert_eq!(
-            (case.gain(), case.winner().unwrap().median_us()),
-            (Some(1.5), Some(200.0)),
-            "{strategy:?}"
-        );
-        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
-    }
+    let (_, device) = simulated();
+    let fake = Fake::new(&["errs", "fails"]);
+    let seen = fake.seen.clone();
+    let outcomes = run(&suite(fake), &device, &[4096], &Tuning::default(), ALL);
+    assert_eq!(outcomes.winner(), "block=256 does=well");
+    assert_eq!(seen.lock().unwrap()[0], "block=128 does=well");
+    let case = &outcomes.cases[0];
+    assert!(case.records[0].is_default && case.is_complete);
+    assert_eq!(case.records.iter().filter(|record| record.is_winner).count(), 1);
+    assert_eq!((case.gain(), case.winner().unwrap().median_us()), (Some(1.5), Some(200.0)));
+    assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
 }
 
 #[test]
@@ -57,8 +49,7 @@ fn unusable_configurations_are_recorded_and_never_timed() {
     let (_, device) = simulated();
     let fake = Fake::new(&["errs", "fails"]);
     let seen = fake.seen.clone();
-    let outcomes =
-        run(&suite(fake), &device, &[4096], &with(Strategy::Exhaustive), &mut Log::in_memory(), ALL);
+    let outcomes = run(&suite(fake), &device, &[4096], &Tuning::default(), ALL);
     let wrong = outcomes.record("block=256 does=errs");
     assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Wrong, &None, Some(1.0)));
     assert!(wrong.problem.contains("element 2"), "{}", wrong.problem);
@@ -83,7 +74,7 @@ fn a_wrong_default_does_not_win() {
     plan.cases[0].configurations[0] = "block=256 does=errs".parse().unwrap();
     let mut winner = None;
     let stop = std::sync::Arc::default();
-    warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &mut Log::in_memory(), &stop, &mut |event| {
+    warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Done { tuned, .. } = event {
             winner = tuned.winner().map(|record| record.configuration.to_string());
         }
@@ -96,7 +87,7 @@ fn a_wrong_default_does_not_win() {
 fn the_winner_is_what_launches_find() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
-    run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
+    run(&suite, &device, &[4096], &Tuning::default(), ALL);
     let subject = subject(&device, 4096);
     let tuned = LaunchStore::of(&device).tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
@@ -111,21 +102,19 @@ fn found(device: &Device) -> Option<String> {
 
 #[test]
 fn kept_winners_are_timed_and_stay_unless_slower() {
-    let directory = Directory::new("kept");
     let (_, device) = simulated();
-    let few = Tuning { timings: Some(1), ..with(Strategy::Exhaustive) };
-    let tune = |tuning: &Tuning, log: &mut Log| {
-        let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, log, ALL);
+    let few = Tuning { timings: Some(1), ..Tuning::default() };
+    let tune = |tuning: &Tuning| {
+        let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, ALL);
         assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
-        let Totals { made, known, .. } = outcomes.totals.as_ref().copied().unwrap();
-        (outcomes.winner(), made, known)
+        (outcomes.winner(), outcomes.totals.as_ref().unwrap().made)
     };
     let best = || "block=256 does=well".to_owned();
-    let whole = tune(&with(Strategy::Exhaustive), &mut Log::open(&directory.0));
-    assert_eq!((whole, found(&device).as_deref()), ((best(), 5, 0), Some("256 well")));
-    // The default alone is in the budget; what is kept is timed all the same, or taken from the log.
-    assert_eq!(tune(&few, &mut Log::in_memory()), (best(), 2, 0));
-    assert_eq!(tune(&few, &mut Log::open(&directory.0)), (best(), 0, 2));
+    let whole = tune(&Tuning::default());
+    // Five configurations, and a race of the best and the default.
+    assert_eq!((whole, found(&device).as_deref()), ((best(), 9), Some("256 well")));
+    // The default alone is in the budget; what is kept is timed all the same.
+    assert_eq!(tune(&few), (best(), 2));
     assert_eq!(found(&device).as_deref(), Some("256 well"));
 
     let keep = |values: [(&str, &str); 2], toolchain: &str| {
@@ -144,8 +133,7 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
         ([("block", "256"), ("does", "well")], "another", 1),
     ] {
         keep(values, toolchain);
-        let expected = ("block=128 does=well".to_owned(), made, 0);
-        assert_eq!(tune(&few, &mut Log::in_memory()), expected, "{values:?}");
+        assert_eq!(tune(&few), ("block=128 does=well".to_owned(), made), "{values:?}");
         assert_eq!(found(&device).as_deref(), Some("128 well"), "{values:?}");
     }
 }
@@ -167,19 +155,18 @@ fn by_case() -> Device {
 #[test]
 fn ranges_keep_the_winner_of_the_largest_size() {
     let directory = Directory::new("range");
-    for is_again in [false, true] {
+    for _ in 0..2 {
         let device = by_case();
         warpsmith_store::open(&directory.0).store.install(&device);
-        let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
-        let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
+        let sizes = [1500, 1024, 1100, 2048];
+        let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &Tuning::default(), ALL);
         let winners: Vec<String> = outcomes
             .cases
             .iter()
             .map(|case| case.winner().unwrap().configuration.get("block").unwrap().to_string())
             .collect();
         assert_eq!(winners, ["256", "64", "64", "64"]);
-        let Totals { made, kept, .. } = outcomes.totals.unwrap();
-        assert_eq!((made, kept), (if is_again { 0 } else { 16 }, 2), "{:?}", outcomes.notes);
+        assert_eq!(outcomes.totals.unwrap().kept, 2, "{:?}", outcomes.notes);
         let block =
             |n| LaunchStore::of(&device).tuned(&subject(&device, n))?.value("block").map(str::to_owned);
         assert_eq!([1024, 1100, 1500, 2048].map(block).map(Option::unwrap), ["256", "256", "256", "64"]);
@@ -188,76 +175,18 @@ fn ranges_keep_the_winner_of_the_largest_size() {
     }
 }
 
-fn again(directory: &Directory, strategy: Strategy) -> Outcomes {
-    let (_, device) = simulated();
-    let suite = suite(Fake::new(&["errs", "fails"]));
-    run(&suite, &device, &[4096, 65536], &with(strategy), &mut Log::open(&directory.0), ALL)
-}
-
 #[test]
-fn a_second_run_makes_no_timings() {
-    for strategy in Strategy::ALL {
-        let directory = Directory::new(&format!("again-{strategy:?}"));
-        let first = again(&directory, strategy);
-        let totals = first.totals.as_ref().unwrap();
-        assert!(totals.made > 0 && totals.known == 0);
-        let second = again(&directory, strategy);
-        let expected = Totals { made: 0, known: totals.made, ..*totals };
-        assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy:?}");
-        for (first, second) in first.cases.iter().zip(&second.cases) {
-            assert_eq!(first.winner().unwrap().configuration, second.winner().unwrap().configuration);
-            assert_eq!(first.gain(), second.gain());
-        }
-        // Killed while it wrote its last measurement.
-        let path = directory.0.join(FILE);
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, &text[..text.len() - 20]).unwrap();
-        assert_eq!(again(&directory, strategy).totals.unwrap().made, 1, "{strategy:?}");
-    }
-}
-
-#[test]
-fn another_strategy_uses_logged_timings() {
-    let directory = Directory::new("strategies");
-    let all = again(&directory, Strategy::Exhaustive).totals.unwrap().made;
-    assert_eq!(all, 12);
-    assert_eq!(again(&directory, Strategy::Random).totals.unwrap().made, 0);
-}
-
-#[test]
-fn other_modes_and_efforts_are_measured_again() {
-    use warpsmith_tuner::measure::{Effort, Mode};
-    use warpsmith_tuner::run::{Plan, Request};
-
-    let directory = Directory::new("keys");
-    let (suite, usual) = (suite(Fake::new(&[])), super::fakes::request(&[64]));
-    let made = |request: Request| {
-        let (_, device) = simulated();
-        let plan = Plan::new(&suite, &device, &request).unwrap();
-        let (tuning, log, stop) = (with(Strategy::Exhaustive), &mut Log::open(&directory.0), Arc::default());
-        warpsmith_tuner::tune::tune(&plan, &tuning, log, &stop, &mut |_| {}).unwrap().made
-    };
-    assert_eq!([made(usual.clone()), made(usual.clone())], [4, 0]);
-    assert_eq!(made(Request { mode: Mode::Hot, ..usual.clone() }), 4);
-    assert_eq!(made(Request { effort: Effort::samples(7), ..usual.clone() }), 4);
-    assert_eq!(made(Request { sizes: vec![65], ..usual }), 4);
-}
-
-#[test]
-fn an_ended_run_continues_later() {
-    let directory = Directory::new("ended");
+fn an_ended_run_keeps_no_winner_of_an_unfinished_case() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
-    let tuning = with(Strategy::Exhaustive);
-    let ended = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), 3);
+    let ended = run(&suite, &device, &[4096, 65536], &once(), 3);
     let totals = ended.totals.unwrap();
-    assert!(totals.interrupted);
-    assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
-    assert_eq!(totals.kept, 0);
+    assert_eq!(totals, Totals { made: 3, kept: 0, interrupted: true });
+    assert_eq!((ended.cases.len(), ended.cases[0].records.len()), (1, 3));
     assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
     assert_eq!(LaunchStore::of(&device).tuned_len(), 0, "not all was measured");
-    let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
-    assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
+    let again = run(&suite, &device, &[4096, 65536], &once(), ALL);
+    assert_eq!(again.totals.unwrap(), Totals { made: 8, kept: 2, interrupted: false });
     assert_eq!(LaunchStore::of(&device).tuned_len(), 2);
 }
 
@@ -265,50 +194,27 @@ fn an_ended_run_continues_later() {
 fn a_limit_ends_a_search_after_the_default() {
     for (timings, made) in [(0, 1), (2, 2)] {
         let (_, device) = simulated();
-        let tuning = Tuning { timings: Some(timings), ..with(Strategy::Exhaustive) };
-        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &tuning, &mut Log::in_memory(), ALL);
+        let tuning = Tuning { timings: Some(timings), ..Tuning::default() };
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &tuning, ALL);
         assert_eq!(outcomes.totals.unwrap().made, made, "{timings}");
         assert!(outcomes.cases[0].is_complete && outcomes.cases[0].winner.is_some());
     }
 }
 
 #[test]
-fn lost_devices_end_the_run_which_continues_later() {
-    let directory = Directory::new("lost");
-    let run = || {
-        let (driver, device) = simulated();
-        let mut fake = Fake::new(&["stops"]);
-        fake.driver = Some(driver);
-        run(&suite(fake), &device, &[64], &with(Strategy::Exhaustive), &mut Log::open(&directory.0), ALL)
-    };
-    let first = run();
-    let error = first.totals.as_ref().unwrap_err();
+fn lost_devices_end_the_run() {
+    let (driver, device) = simulated();
+    let mut fake = Fake::new(&["stops"]);
+    fake.driver = Some(driver);
+    let outcomes = run(&suite(fake), &device, &[64], &Tuning::default(), ALL);
+    let error = outcomes.totals.as_ref().unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     let message = error.to_string();
-    for words in ["fake f32", "block=256 does=stops", "index out of bounds", "start again"] {
+    for words in ["fake f32", "block=256 does=stops", "index out of bounds", "--axis"] {
         assert!(message.contains(words), "{message}");
     }
-    assert_eq!(first.record("block=256 does=stops").outcome, Outcome::Crashed);
-    assert!(!first.cases[0].is_complete);
-    let second = run();
-    assert!(!second.totals.as_ref().unwrap().interrupted);
-    assert_eq!(second.record("block=256 does=stops").outcome, Outcome::Crashed);
-    assert_eq!(second.winner(), "block=256 does=well");
-}
-
-#[test]
-fn an_unwritable_log_is_noted_once() {
-    let directory = Directory::new("unwritable");
-    fs::create_dir_all(directory.0.join(FILE)).unwrap();
-    let (_, device) = simulated();
-    let suite = suite(Fake::new(&[]));
-    let mut log = Log::fresh(&directory.0);
-    let outcomes = run(&suite, &device, &[64, 128], &Tuning::default(), &mut log, ALL);
-    assert_eq!(outcomes.notes.len(), 1, "{:?}", outcomes.notes);
-    assert!(outcomes.notes[0].contains("WARPSMITH_CACHE_DIR"));
-    assert_eq!((outcomes.cases.len(), outcomes.winner().as_str()), (2, "block=256 does=well"));
-    let log = &mut Log::open(&directory.0);
-    assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
+    assert_eq!(outcomes.record("block=256 does=stops").outcome, Outcome::Crashed);
+    assert!(!outcomes.cases[0].is_complete);
 }
 
 /// The notes of a run with the number of winners that it reports as kept, and the winner's block in the store.
@@ -316,8 +222,8 @@ fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
     let mut notes = Vec::new();
-    let (tuning, stop) = (with(Strategy::Exhaustive), std::sync::Arc::default());
-    let totals = warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
+    let stop = std::sync::Arc::default();
+    let totals = warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Note(note) = event {
             notes.push(note.to_owned());
         }
@@ -351,8 +257,7 @@ fn only_cold_winners_of_whole_spaces_are_kept() {
 fn right_only_at_first_does_not_win() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&["wears"]));
-    let tuning = with(Strategy::Exhaustive);
-    let outcomes = run(&suite, &device, &[64], &tuning, &mut Log::in_memory(), ALL);
+    let outcomes = run(&suite, &device, &[64], &Tuning::default(), ALL);
     let worn = outcomes.record("block=256 does=wears");
     assert_eq!((worn.outcome, &worn.timing), (Outcome::Wrong, &None));
     assert!(worn.problem.contains("after it was timed"), "{}", worn.problem);
@@ -370,29 +275,13 @@ fn right_only_at_first_does_not_win() {
 
 #[test]
 fn wrong_after_all_timings_does_not_win() {
-    for strategy in [Strategy::Auto, Strategy::Exhaustive] {
-        let directory = Directory::new(&format!("races-{strategy:?}"));
-        let race = || {
-            let (_, device) = simulated();
-            let mut log = Log::open(&directory.0);
-            let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &with(strategy), &mut log, ALL);
-            (outcomes, LaunchStore::of(&device).tuned_len())
-        };
-        let (first, kept) = race();
-        let racy = first.record("block=256 does=races");
-        assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
-        assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
-        assert_eq!((first.winner().as_str(), kept), ("block=256 does=well", 1), "{strategy:?}");
-        assert_eq!(first.cases[0].gain(), Some(1.5));
-        let (second, _) = race();
-        assert_eq!(second.totals.as_ref().unwrap().made, 0, "{strategy:?}");
-        assert_eq!(
-            second.winner(),
-            "block=256 does=well",
-            "what an earlier run found wrong is so: {strategy:?}"
-        );
-        assert_eq!(second.record("block=256 does=races").outcome, Outcome::Wrong);
-    }
+    let (_, device) = simulated();
+    let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &Tuning::default(), ALL);
+    let racy = outcomes.record("block=256 does=races");
+    assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
+    assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
+    assert_eq!(outcomes.winner(), "block=256 does=well");
+    assert_eq!((outcomes.cases[0].gain(), LaunchStore::of(&device).tuned_len()), (Some(1.5), 1));
 }
 
 /// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take a microsecond for
@@ -420,14 +309,7 @@ fn a_throttled_winner_is_timed_again() {
     for (later_us, winner, gain) in [(200.0, "block=256 does=well", 1.5), (310.0, "block=128 does=well", 1.0)]
     {
         let device = slowed_at_first(later_us);
-        let outcomes = run(
-            &suite(Fake::new(&[])),
-            &device,
-            &[64],
-            &with(Strategy::Exhaustive),
-            &mut Log::in_memory(),
-            ALL,
-        );
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &once(), ALL);
         assert_eq!(outcomes.totals.as_ref().unwrap().made, 5, "four configurations, and one again");
         let timing = outcomes.record("block=256 does=well").timing.clone().unwrap();
         assert_eq!(
@@ -462,8 +344,7 @@ fn winners_are_faster_than_the_default_in_records() {
     let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
     driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
     let device = Device::with_driver(driver, 0).unwrap();
-    let log = &mut Log::in_memory();
-    let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(Strategy::Auto), log, ALL);
+    let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &Tuning::default(), ALL);
     assert!(outcomes.totals.as_ref().unwrap().made > 4, "it raced");
     assert_eq!(outcomes.record("block=256 does=well").median_us(), Some(302.0));
     assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
@@ -512,43 +393,10 @@ fn probed(first_us: f64) -> Device {
 
 #[test]
 fn records_keep_the_probe_timed_beside_them() {
-    let directory = Directory::new("probed");
-    let tuned = |first_us: f64, most: usize| {
-        let suite = Suite { probes, ..suite(Fake::new(&[])) };
-        let tuning = Tuning { probes: true, ..with(Strategy::Exhaustive) };
-        let log = &mut Log::open(&directory.0);
-        let outcomes = run(&suite, &probed(first_us), &[64], &tuning, log, most);
-        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
-        outcomes.cases[0].records.iter().map(|record| record.probe_us).collect::<Vec<_>>()
-    };
-    assert_eq!(tuned(150.0, 2), [Some(150.0); 2]);
-    // Those that are known keep theirs; the others have the one before them, not the one of the end.
-    let expected = [150.0, 150.0, 120.0, 120.0].map(Some);
-    assert_eq!(tuned(120.0, ALL), expected);
-    assert_eq!(tuned(500.0, ALL), expected);
-}
-
-#[test]
-fn logged_records_are_marked_until_samples_exist() {
-    let directory = Directory::new("logged");
-    let record = |strategy, most: usize, configuration: &str| {
-        let (_, device) = simulated();
-        let log = &mut Log::open(&directory.0);
-        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(strategy), log, most);
-        outcomes.record(configuration).timing.clone().unwrap()
-    };
-    let best = "block=256 does=well";
-    // Every configuration once.
-    let fresh = record(Strategy::Exhaustive, ALL, best);
-    assert_eq!((fresh.samples_us.len(), fresh.logged), (6, None));
-    let logged = record(Strategy::Exhaustive, ALL, best);
-    assert_eq!((logged.stop, logged.launches_per_sample), (fresh.stop, fresh.launches_per_sample));
-    assert_eq!((&logged.samples_us[..], logged.count()), (&[200.0][..], 6));
-    assert_eq!(logged.interval(), fresh.interval());
-    assert!(logged.interval().is_some() && logged.percentiles().is_none());
-    // Each once as it is known, and a race of the best and the default, which is not known.
-    let raced = record(Strategy::Auto, ALL, best);
-    assert_eq!((raced.samples_us, raced.logged), (vec![200.0; 12], None), "two timings of six samples");
-    let known = record(Strategy::Auto, ALL, best);
-    assert_eq!((known.samples_us.len(), known.count()), (3, 18), "all three are known now");
+    let suite = Suite { probes, ..suite(Fake::new(&[])) };
+    let tuning = Tuning { probes: true, ..once() };
+    let outcomes = run(&suite, &probed(120.0), &[64], &tuning, ALL);
+    assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+    let probes: Vec<_> = outcomes.cases[0].records.iter().map(|record| record.probe_us).collect();
+    assert_eq!(probes, [Some(120.0); 4], "the one before them, not the one of the end");
 }

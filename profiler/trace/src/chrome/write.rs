@@ -10,7 +10,6 @@ use super::{
 };
 use crate::definitions::{Definitions, StreamId, ThreadId};
 use crate::event::{Event, Key, Track, Value, Values};
-use crate::lanes::Lanes;
 use crate::record::{Library, Record};
 use crate::sink::Sink;
 
@@ -18,6 +17,8 @@ use crate::sink::Sink;
 const CHUNK: usize = 1 << 16;
 /// What the id of a lane's track is above that of its stream.
 const LANE: i64 = 1_000_000;
+/// Tracks of one stream: no reader can use more.
+const LANES: usize = 64;
 
 /// Writes a trace as JSON, record by record, holding only the definitions. The file is complete after [`Self::finish`].
 ///
@@ -39,8 +40,9 @@ pub struct ChromeWriter<W> {
     /// The time that others are relative to, once there is a record.
     base: Option<u64>,
     has_events: bool,
-    /// Viewers drop slices that overlap on one track, as kernels of dependent launches do: they get tracks of their own.
-    lanes: BTreeMap<StreamId, Lanes>,
+    /// Viewers drop slices that overlap on one track, as kernels of dependent launches do: they get tracks of their own. For
+    /// each track of a stream, the end of its last slice.
+    lanes: BTreeMap<StreamId, Vec<u64>>,
     overlaps: BTreeSet<(i64, i64)>,
     bytes: Vec<u8>,
     values: Values,
@@ -71,6 +73,21 @@ impl<W: Write> ChromeWriter<W> {
         self.finish()
     }
 
+    /// Writes the records that it holds, so that the file can be read up to here.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.write_out()?;
+        self.out.flush()
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
     /// Writes the definitions, and what became of the records.
     ///
     /// # Errors
@@ -99,8 +116,7 @@ impl<W: Write> ChromeWriter<W> {
         write!(self.bytes, ",\n\"warpsmith\":")?;
         serde_json::to_writer(&mut self.bytes, &facts)?;
         self.bytes.extend_from_slice(b"}\n");
-        self.out.write_all(&self.bytes)?;
-        self.out.flush()?;
+        self.flush()?;
         Ok(self.out)
     }
 
@@ -204,8 +220,7 @@ impl<W: Write> ChromeWriter<W> {
         if let Track::Stream(id) = event.track
             && Event::is_slice(event.category)
         {
-            let lanes = self.lanes.entry(id).or_default();
-            let lane = lanes.place(event.start, event.end, true).unwrap_or(0) as i64;
+            let lane = lane_of(self.lanes.entry(id).or_default(), event.start, event.end) as i64;
             if lane > 0 {
                 shown.1 += lane * LANE;
                 self.overlaps.insert(shown);
@@ -367,14 +382,23 @@ impl<W: Write> Sink for ChromeWriter<W> {
 
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.begin(record.start());
-        let event = Event::of(record, &self.definitions, true, std::mem::take(&mut self.values));
+        let event = Event::of(record, &self.definitions, std::mem::take(&mut self.values));
         self.write(record, &event)?;
         self.values = event.values;
-        if self.bytes.len() >= CHUNK {
-            self.out.write_all(&self.bytes)?;
-            self.bytes.clear();
-        }
-        Ok(())
+        if self.bytes.len() < CHUNK { Ok(()) } else { self.write_out() }
+    }
+}
+
+/// The first track on which a slice overlaps none before it; the first of all when it would need more than `LANES`.
+fn lane_of(ends: &mut Vec<u64>, start: u64, end: u64) -> usize {
+    if let Some(lane) = ends.iter().position(|last| *last <= start) {
+        ends[lane] = end;
+        lane
+    } else if ends.len() < LANES {
+        ends.push(end);
+        ends.len() - 1
+    } else {
+        0
     }
 }
 

@@ -5,9 +5,9 @@
 
 use serde::Serialize;
 
-/// Rules of every page, before its own.
+/// Rules of every page, before its own: colours, headings, controls, tables.
 const STYLE: &str = include_str!("base.css");
-/// What every page has: `DATA` and `el`.
+/// What every page has: `DATA`, `el`, links to sections, the head of a table that is sorted.
 const SCRIPT: &str = include_str!("elements.js");
 
 /// A page to be made.

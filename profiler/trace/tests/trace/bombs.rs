@@ -96,7 +96,7 @@ fn compressed_bombs_are_damage() {
         assert!(opened.trace.kernels.len() > usize::from(what == "names"), "{what}");
         let digest = Digest::read(&path).unwrap();
         assert_eq!(digest.damage(), Some(&damage), "{what}");
-        for format in [FileFormat::Html, FileFormat::Perfetto, FileFormat::Chrome] {
+        for format in [FileFormat::Html, FileFormat::Chrome] {
             let written = folder.join("bomb-converted");
             assert_eq!(
                 convert(&path, &written, format, None).unwrap().damage,
@@ -161,33 +161,6 @@ fn a_trace_says_that_its_texts_are_shortened() {
     assert_eq!(again.text(again.kernels[0].name), trace.text(trace.kernels[0].name));
 }
 
-/// Packets of Perfetto's format that hold what no writer writes.
-#[test]
-fn packets_cannot_hold_more_than_they_say() {
-    if !is_limited("packets_cannot_hold_more_than_they_say", 250) {
-        return;
-    }
-    let mut bytes = crate::fixture::perfetto(&crate::fixture::step());
-    let field = |number: u8, content: &[u8]| {
-        let mut field = vec![number << 3 | 2];
-        let mut length = content.len();
-        while length >= 0x80 {
-            field.push(length as u8 | 0x80);
-            length >>= 7;
-        }
-        field.push(length as u8);
-        field.extend(content);
-        field
-    };
-    // A slice of sequence 2 begins, with a hundred thousand values of one key; then a hundred of those.
-    let value = field(4, &[0x08, 1, 0x18, 1]).repeat(100_000);
-    let event = field(11, &[vec![0x48, 1], value].concat());
-    let packet = field(1, &[vec![0x50, 2], event].concat());
-    bytes.extend(packet.repeat(100));
-    let opened = Trace::from_bytes(&bytes).unwrap();
-    assert!(opened.damage.is_some());
-}
-
 /// Whatever is done to a file, it is read in bounded memory.
 #[test]
 fn damaged_files_take_no_more_memory() {
@@ -198,7 +171,7 @@ fn damaged_files_take_no_more_memory() {
     let step = crate::fixture::step();
     let json = crate::fixture::chrome(&step);
     let [forms, kineto] = [crate::forms::SEED, crate::files::KINETO].map(|text| text.as_bytes().to_vec());
-    let seeds = [crate::fixture::perfetto(&step), packed(&json), json, forms, kineto];
+    let seeds = [packed(&json), json, forms, kineto];
     for seed in &seeds {
         for _ in 0..150 {
             let mut bytes = seed.clone();

@@ -3,7 +3,7 @@
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 use warpsmith_trace::{Kernel, Record, Trace};
 
-use crate::fixture::{chrome, perfetto};
+use crate::fixture::chrome;
 
 fn report() -> CounterReport {
     let stall = |reason: &str, cycles: f64| Stall { reason: reason.to_owned(), cycles, share: cycles / 20.0 };
@@ -91,16 +91,14 @@ fn kernels_of_a_trace_carry_counters() {
     }
     report().annotate(&mut trace.definitions);
     assert_eq!(trace.definitions.counted.len(), 1);
-    for file in [perfetto(&trace), chrome(&trace)] {
-        let read = Trace::from_bytes(&file).unwrap().trace;
-        let counted: Vec<_> = read.definitions.counted.iter().collect();
-        let [((0, name), counted)] = counted[..] else { panic!("of one kernel on one device: {counted:?}") };
-        assert_eq!(read.text(*name), "axpy<f32, 4>");
-        assert_eq!((counted.read, counted.written), (2_500_000, 1_250_000));
-        assert_eq!((counted.l2_hits, counted.occupancy), (Some(1.0 / 3.0), Some(0.875)));
-        assert_eq!(read.text(counted.stalls), "long scoreboard 60.0 %, wait 25.0 %");
-        assert_eq!(read.kernels.len(), 3);
-    }
+    let read = Trace::from_bytes(&chrome(&trace)).unwrap().trace;
+    let counted: Vec<_> = read.definitions.counted.iter().collect();
+    let [((0, name), counted)] = counted[..] else { panic!("of one kernel on one device: {counted:?}") };
+    assert_eq!(read.text(*name), "axpy<f32, 4>");
+    assert_eq!((counted.read, counted.written), (2_500_000, 1_250_000));
+    assert_eq!((counted.l2_hits, counted.occupancy), (Some(1.0 / 3.0), Some(0.875)));
+    assert_eq!(read.text(counted.stalls), "long scoreboard 60.0 %, wait 25.0 %");
+    assert_eq!(read.kernels.len(), 3);
     let json = String::from_utf8(chrome(&trace)).unwrap();
     assert_eq!(json.matches("\"achieved occupancy\":0.875").count(), 1);
     assert!(trace.html("page").contains("DRAM bytes written"));

@@ -213,11 +213,6 @@ pub fn launch_into(sink: &mut dyn Sink, count: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The bytes of a trace in Perfetto's format.
-pub fn perfetto(trace: &Trace) -> Vec<u8> {
-    trace.perfetto(PerfettoWriter::new(Vec::new())).unwrap()
-}
-
 /// The bytes of a trace as JSON.
 pub fn chrome(trace: &Trace) -> Vec<u8> {
     trace.chrome(ChromeWriter::new(Vec::new())).unwrap()
@@ -227,7 +222,7 @@ pub fn chrome(trace: &Trace) -> Vec<u8> {
 /// by record.
 pub fn disorder(seed: u64, count: u64) -> (Vec<u8>, Vec<Record>) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut writer = PerfettoWriter::new(Vec::new());
+    let mut writer = ChromeWriter::new(Vec::new());
     let name = writer.definitions().names.intern("work");
     let threads = [writer.definitions().thread(10, 10), writer.definitions().thread(10, 11)];
     let streams = [writer.definitions().stream(0, 7), writer.definitions().stream(1, 7)];

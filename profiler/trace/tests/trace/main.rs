@@ -1,12 +1,10 @@
-//! Files read back as they were written, hostile ones do no harm, Perfetto's engine finds no fault, tables add up,
-//! pages show what they should in a browser.
+//! Files read back as they were written, hostile ones do no harm, tables add up, pages show what they should in a browser.
 
 mod bombs;
 #[path = "../../../../runtime/tests/common/browser.rs"]
 mod browser;
 mod corpus;
 mod counters;
-mod engine;
 mod files;
 mod fixture;
 mod forms;

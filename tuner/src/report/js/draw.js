@@ -17,7 +17,6 @@ const short = (value) => {
     .replace(/\.$/, "");
 };
 const us = (value) => (known(value) ? value.toFixed(value >= 1000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : 3) : "–");
-const percent = (share) => (known(share) ? `${(share * 100).toFixed(1)} %` : "–");
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 /** An element count: 2²⁰ for powers of two from a thousand on. */
 const size = (n) => {
@@ -31,7 +30,6 @@ const bytes = (count) => {
   for (; count >= 1024 && unit < units.length - 1; unit++) count /= 1024;
   return `${Number(count.toFixed(1))} ${units[unit]}`;
 };
-const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 const isUsable = (record) => record.outcome === "correct" && known(record.median) && record.median > 0;

@@ -140,14 +140,8 @@ const sections = DATA.records.length
     ? [deviceSection()]
     : [];
 const present = sections.filter((section) => section);
-if (present.length > 1)
-  main.append(
-    el(
-      "nav",
-      { "aria-label": "Sections" },
-      present.map((section) => el("a", { href: `#${section.id}` }, section.querySelector("h2").textContent)),
-    ),
-  );
+const titled = (section) => ({ id: section.id, title: section.querySelector("h2").textContent });
+if (present.length > 1) main.append(navigation(present.map(titled)));
 main.append(...present);
 const redrawAll = () => redraw(present.flatMap((section) => section.figures?.() ?? []));
 redrawAll();

@@ -1,19 +1,12 @@
 // Distribution of samples.
 
-/** The samples of the best and of the default of a case: box, whiskers and every sample; of an earlier run there are none. */
+/** The samples of the best and of the default of a case: box, whiskers and every sample. */
 const samplesPlot = (records) => {
-  const named = records.map((record) => ({
+  const rows = records.map((record) => ({
     record,
     kind: record.is_best ? "best" : "default",
     name: record.is_best && record.is_default ? "best, default" : record.is_best ? "best" : "default",
   }));
-  const rows = named.filter(({ record }) => record.samples?.length);
-  const absent = named
-    .filter(({ record }) => record.logged)
-    .map(({ record, name }) => `${name}: ${configuration(record)} is of an earlier run, whose samples are not here. `)
-    .join("");
-  if (!rows.length)
-    return figure(caseName(records[0]), [], absent, () => el("p", { class: "nothing" }, "Samples of an earlier run"));
   const all = rows.flatMap(({ record }) => record.samples);
   const title = caseName(records[0]);
   const quantile = (sorted, share) => {
@@ -36,7 +29,7 @@ const samplesPlot = (records) => {
   return figure(
     title,
     legend,
-    `${absent}${text}. Boxes: quartiles and median; whiskers: 10th and 90th percentile; bars below: the 95 % interval of the median.`,
+    `${text}. Boxes: quartiles and median; whiskers: 10th and 90th percentile; bars below: the 95 % interval of the median.`,
     (width) => {
       const lane = 92;
       const { root, marks, sx, area } = frame({
@@ -107,9 +100,7 @@ const samplesPlot = (records) => {
 
 const samplesSection = () => {
   const cases = groupBy(
-    DATA.records.filter(
-      (record) => isUsable(record) && (record.is_best || record.is_default) && (record.samples?.length || record.logged),
-    ),
+    DATA.records.filter((record) => isUsable(record) && (record.is_best || record.is_default)),
     caseKey,
   );
   if (!cases.length) return null;

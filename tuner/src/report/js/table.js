@@ -6,7 +6,6 @@
  */
 const sortable = ({ caption, columns, rows, page, rowClass = () => "" }) => {
   let [shown, sorted, descending, start] = [rows, null, false, 0];
-  const head = el("tr", {});
   const body = el("tbody", {});
   const status = el("p", { class: "status", role: "status" });
   const previous = el("button", { type: "button", onclick: () => turn(-page) }, "‹ Previous");
@@ -60,36 +59,15 @@ const sortable = ({ caption, columns, rows, page, rowClass = () => "" }) => {
     );
     shown = keyed.map(([, row]) => row);
   };
-  columns.forEach((column) => {
-    const button = el(
-      "button",
-      {
-        type: "button",
-        title: column.title ?? null,
-        onclick: () => {
-          descending = sorted === column && !descending;
-          sorted = column;
-          for (const other of head.children) other.removeAttribute("aria-sort");
-          cell.setAttribute("aria-sort", descending ? "descending" : "ascending");
-          order();
-          start = 0;
-          draw();
-        },
-      },
-      column.name,
-      el("span", { class: "arrow", "aria-hidden": "true" }),
-    );
-    const cell = el("th", { scope: "col", class: column.number ? "number" : null }, button);
-    head.append(cell);
+  const head = sortingHead(columns, (column) => (column.number ? "number" : null), (column) => {
+    descending = sorted === column && !descending;
+    sorted = column;
+    order();
+    start = 0;
+    draw();
+    return descending;
   });
-  const table = el("table", {}, el("caption", {}, caption), el("thead", {}, head), body);
-  const node = el(
-    "div",
-    {},
-    status,
-    el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption }, table),
-    pager,
-  );
+  const node = el("div", {}, status, scrolling(caption, head, body), pager);
   node.filter = (predicate) => {
     shown = rows.filter(predicate);
     order();
@@ -126,7 +104,6 @@ const recordColumns = () => {
       cell: (r) => [
         chip(r.outcome, r.outcome),
         r.throttled ? chip("throttled", "throttled") : null,
-        r.logged ? chip("logged", "earlier run") : null,
         r.problem ? el("span", { class: "problem" }, r.problem) : null,
       ],
     },
@@ -140,7 +117,7 @@ const recordColumns = () => {
     },
     {
       name: "p10 – p90",
-      title: "10th and 90th percentile in µs; none of an earlier run, whose samples are not here",
+      title: "10th and 90th percentile in µs",
       number: true,
       value: (r) => (known(r.p10) ? r.p90 - r.p10 : null),
       cell: (r) => (known(r.p10) ? `${us(r.p10)} – ${us(r.p90)}` : "–"),
@@ -230,7 +207,6 @@ const recordsSection = () => {
           r.stop,
           r.is_best ? "best" : "",
           r.is_winner ? "winner" : "",
-          r.logged ? "earlier run" : "",
           r.is_default ? "default" : "",
         ]
           .join(" ")

@@ -71,23 +71,6 @@ const CHECKS = {
     await page.close();
   },
 
-  async logged({ partly, earlier }, facts) {
-    const first = await Report.open(partly);
-    equal([first.count("#samples .marks .box"), first.count("#samples .sample")], [1, facts.samples]);
-    const said = first.texts("#samples figcaption").join("");
-    assert(said.includes("default: block=256 grid=auto items=4 is of an earlier run"), said);
-    assert(first.column("Outcome")[1].includes("earlier run"));
-    const percentiles = first.column("p10 – p90");
-    assert(percentiles[0] !== "–" && percentiles[1] === "–", percentiles);
-    equal(first.column("95 % interval")[1], "5.900 – 6.300");
-    await first.close();
-    const second = await Report.open(earlier);
-    equal([second.count("#samples .box"), second.count("#samples .sample")], [0, 0]);
-    equal(second.texts("#samples figcaption").join("").split("earlier run").length, 3);
-    assert(!/NaN|undefined/.test(second.text));
-    await second.close();
-  },
-
   async sorting({ usual }) {
     const page = await Report.open(usual);
     page.sortBy("Median µs");

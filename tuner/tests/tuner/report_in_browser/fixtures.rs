@@ -83,7 +83,6 @@ pub fn record(kernel: &str, arrays: u64, n: u64, block: u32, items: u32, grid: &
             throttled: false,
             launches_per_sample: 8,
             stop: if items == 8 { StopReason::Samples } else { StopReason::Precision },
-            logged: None,
         }),
         probe_us: Some(1.5 + bytes as f64 / 4.5e6),
         mode: Mode::Cold,

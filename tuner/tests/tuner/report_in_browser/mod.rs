@@ -5,8 +5,7 @@ mod fixtures;
 
 use fixtures::{BLOCKS, GRIDS, ITEMS, NOT_RIGHT, SAMPLES, SIZES, bad, document, many, record, usual};
 use serde_json::{Value, json};
-use warpsmith_tuner::document::{Document, Outcome, Record};
-use warpsmith_tuner::measure::Logged;
+use warpsmith_tuner::document::{Document, Outcome};
 use warpsmith_tuner::report::html;
 
 use crate::browser;
@@ -48,24 +47,6 @@ fn chosen_configurations_are_marked_before_faster_ones() {
             ["block=64", "items=1", "waves:1"].iter().all(|value| configuration.contains(value));
     }
     check("chosen", &[("chosen", vec![document])], facts());
-}
-
-#[test]
-#[ignore = "needs Chromium: cargo xtask test installs it"]
-fn logged_records_have_no_distribution() {
-    let mut fresh = record("copy", 2, 1 << 20, 128, 2, "auto");
-    fresh.is_winner = true;
-    let default = record("copy", 2, 1 << 20, 256, 4, "auto");
-    let logged = |record: &Record| {
-        let mut known = record.clone();
-        let timing = known.timing.as_mut().unwrap();
-        (timing.samples_us, timing.clocks_mhz) = (vec![6.0, 6.2], Vec::new());
-        timing.logged = Some(Logged { samples: 37, interval_us: Some((5.9, 6.3)) });
-        known
-    };
-    let partly = document(vec![fresh.clone(), logged(&default)]);
-    let earlier = document(vec![logged(&fresh), logged(&default)]);
-    check("logged", &[("partly", vec![partly]), ("earlier", vec![earlier])], facts());
 }
 
 #[test]

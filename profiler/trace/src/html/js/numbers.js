@@ -1,8 +1,6 @@
 // Numbers as text.
 
 const whole = (value) => Math.round(value).toLocaleString("en");
-const plural = (count, one, many = `${one}s`) => `${whole(count)} ${count === 1 ? one : many}`;
-const percent = (share) => `${(share * 100).toFixed(1)} %`;
 const digits = (value) => value.toFixed(Math.abs(value) >= 100 ? 1 : 2);
 
 /** Nanoseconds in the unit that suits them. */

@@ -201,9 +201,6 @@ const sections = [
   ),
 ].filter((found) => found);
 
-main.append(
-  el("nav", { "aria-label": "Sections" }, sections.map(({ id, title }) => el("a", { href: `#${id}` }, title))),
-  ...sections.map(({ node }) => node),
-);
+main.append(navigation(sections), ...sections.map(({ node }) => node));
 timeline?.begin();
 document.documentElement.dataset.ready = "true";

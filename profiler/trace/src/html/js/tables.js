@@ -4,6 +4,7 @@
 const FIRST = 20;
 const sortable = (caption, columns, rows) => {
   let [sorted, descending, isWhole] = [null, false, false];
+  const kind = (column) => (column.text ? "text" : "number");
   const body = el("tbody", {});
   const more = el("button", { type: "button", class: "more", onclick: () => ((isWhole = true), fill()) }, `Show all ${whole(rows.length)} rows`);
   const fill = () => {
@@ -13,40 +14,18 @@ const sortable = (caption, columns, rows) => {
       return typeof x === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
     };
     const shown = (sorted ? [...rows].sort(order) : rows).slice(0, isWhole ? rows.length : FIRST);
-    body.replaceChildren(...shown.map((row) => el("tr", {}, columns.map((column) => el("td", { class: column.text ? "text" : "number" }, (column.cell ?? column.value)(row))))));
+    body.replaceChildren(...shown.map((row) => el("tr", {}, columns.map((column) => el("td", { class: kind(column) }, (column.cell ?? column.value)(row))))));
     more.hidden = shown.length === rows.length;
   };
-  const head = columns.map((column) => {
-    const cell = el(
-      "th",
-      { scope: "col", class: column.text ? "text" : "number" },
-      el(
-        "button",
-        {
-          type: "button",
-          title: column.title ?? null,
-          onclick: () => {
-            // Names from A on, numbers from the greatest.
-            descending = sorted === column ? !descending : !column.text;
-            sorted = column;
-            for (const other of head) other.removeAttribute("aria-sort");
-            cell.setAttribute("aria-sort", descending ? "descending" : "ascending");
-            fill();
-          },
-        },
-        column.name,
-        el("span", { class: "arrow", "aria-hidden": "true" }),
-      ),
-    );
-    return cell;
+  const head = sortingHead(columns, kind, (column) => {
+    // Names from A on, numbers from the greatest.
+    descending = sorted === column ? !descending : !column.text;
+    sorted = column;
+    fill();
+    return descending;
   });
   fill();
-  return el(
-    "div",
-    { class: "table" },
-    el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": caption }, el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, head)), body)),
-    more,
-  );
+  return el("div", { class: "table" }, scrolling(caption, head, body), more);
 };
 
 const textColumn = (name, value, cell) => ({ name, value, cell, text: true });
