@@ -33,32 +33,53 @@
 //! | `convert` | from one file to another |
 #![deny(missing_docs)]
 
+#[cfg(feature = "traces")]
 mod chrome;
+#[cfg(feature = "traces")]
 mod convert;
+#[cfg(feature = "traces")]
 pub mod counters;
+#[cfg(feature = "traces")]
 mod definitions;
+#[cfg(feature = "traces")]
 mod error;
+#[cfg(feature = "traces")]
 mod event;
+#[cfg(feature = "traces")]
 mod html;
+#[cfg(feature = "traces")]
 mod names;
 pub mod page;
+#[cfg(feature = "traces")]
 mod record;
+#[cfg(feature = "traces")]
 mod sink;
+#[cfg(feature = "traces")]
 pub mod summary;
+#[cfg(feature = "traces")]
 mod trace;
 
+#[cfg(feature = "traces")]
 pub use self::chrome::ChromeWriter;
+#[cfg(feature = "traces")]
 pub use self::convert::{Converted, FileFormat, convert};
+#[cfg(feature = "traces")]
 pub use self::definitions::{
     Counter, CounterId, Definitions, Device, KernelCounted, Loss, OTHERS, Omission, Stream, StreamId, Thread,
     ThreadId,
 };
+#[cfg(feature = "traces")]
 pub use self::error::{Damage, TraceError};
+#[cfg(feature = "traces")]
 pub use self::names::{Name, Names};
+#[cfg(feature = "traces")]
 pub use self::record::{
     Call, Graph, GraphKind, Kernel, Library, Mark, Memory, Payload, Range, Record, Sample, Sync, SyncKind,
     Transfer, TransferKind, Wait,
 };
+#[cfg(feature = "traces")]
 pub use self::sink::Sink;
+#[cfg(feature = "traces")]
 pub use self::summary::Summary;
+#[cfg(feature = "traces")]
 pub use self::trace::{Opened, Trace, check_name, read_into};

@@ -18,7 +18,7 @@ use crate::stream::Stream;
 ///
 /// For the first 50 microseconds it has itself polled again at once, so that short work costs no switch of threads; later one
 /// thread of the process wakes all futures. An emulated device with a
-/// [schedule](warpsmith_emulated::EmulatedDriverBuilder::stepped) runs nothing while it is only awaited.
+/// schedule (`EmulatedDriverBuilder::stepped`) runs nothing while it is only awaited.
 ///
 /// Errors are those of [`Event::synchronize`]; in a [host function](Stream::host_function) the driver refuses.
 #[must_use = "futures do nothing unless they are awaited"]
