@@ -48,7 +48,7 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
     let build = || {
-        let mut build = workspace(&["test", "--workspace", "--all-targets", "--no-run", "--keep-going"]);
+        let mut build = workspace(&["test", "--workspace", "--all-targets", "--no-run", "--no-fail-fast"]);
         run(with_clippy(&mut build))
     };
     let tests = || {

@@ -86,11 +86,15 @@ unsafe impl StreamDriver for EmulatedDriver {
 
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
         let _called = self.called_aside(Call::StreamQuery);
-        self.enter(Call::StreamQuery, context)?;
+        let context = self.enter(Call::StreamQuery, context)?;
         self.captures.refuse(Call::StreamQuery, stream.0, NOTHING_RUNS)?;
         let enqueued = self.races.of_stream(stream.0);
         let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
         self.races.host_saw(enqueued.as_ref().filter(|_| idle));
+        if idle {
+            // A kernel may have stopped the context since the call began: then the rest was skipped.
+            context.check(Call::StreamQuery.name())?;
+        }
         Ok(idle)
     }
 
@@ -188,13 +192,17 @@ unsafe impl StreamDriver for EmulatedDriver {
 
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
         let _called = self.called_aside(Call::EventQuery);
-        self.enter(Call::EventQuery, context)?;
+        let context = self.enter(Call::EventQuery, context)?;
         if let Some(shared) = self.events.get(Call::EventQuery, event.0)?.shared() {
             return Ok(shared.is_reached(shared.last()));
         }
         let Some(mark) = self.newest_mark(Call::EventQuery, event)? else { return Ok(true) };
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
+        if reached {
+            // As in `stream_query`.
+            context.check(Call::EventQuery.name())?;
+        }
         Ok(reached)
     }
 
