@@ -38,6 +38,9 @@ pub const EXAMPLES: [&str; 14] = [
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
+/// `-D warnings` in the form in which `cargo clippy` passes its arguments on.
+const CLIPPY_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+
 /// Set-up, then format, lint, documentation, tests, examples, a user's package.
 pub fn check(root: &Path) -> Result<()> {
     let workspace = |arguments: &[&str]| {
@@ -47,23 +50,26 @@ pub fn check(root: &Path) -> Result<()> {
         command
     };
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
-    let build = || {
-        let mut build = workspace(&["test", "--workspace", "--all-targets", "--no-run", "--no-fail-fast"]);
-        run(with_clippy(&mut build))
+    // By an option, which programs that tests start do not inherit.
+    let linted = |arguments: &[&str]| {
+        let wrapper =
+            beside_cargo("clippy-driver").map(|driver| format!("build.rustc-workspace-wrapper={driver:?}"));
+        let option = wrapper.iter().flat_map(|wrapper| ["--config", wrapper]);
+        let mut command = workspace(&option.chain(arguments.iter().copied()).collect::<Vec<_>>());
+        command.env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
+        command
     };
-    let tests = || {
-        let programs = ["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"];
-        run(with_clippy(&mut workspace(&programs)))
-    };
+    let build = || run(&mut linted(&["test", "--workspace", "--all-targets", "--no-run", "--no-fail-fast"]));
+    let tests = || run(&mut linted(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]));
     let documentation = || {
-        let mut examples = workspace(&["test", "--workspace", "--no-fail-fast", "--doc"]);
-        documentation::check(with_clippy(&mut examples), target_dir(root).join("doc"))
+        let mut examples = linted(&["test", "--workspace", "--no-fail-fast", "--doc"]);
+        documentation::check(&mut examples, target_dir(root).join("doc"))
     };
     // They are left out of `cargo test`, which must pass on machines without a browser.
     let page = || {
         browser::ensure()?;
         let programs = ["test", "--workspace", "--test", "tuner", "--test", "trace"];
-        run(with_clippy(&mut workspace(&programs)).args(["--", "--ignored", "in_browser::"]))
+        run(linted(&programs).args(["--", "--ignored", "in_browser::"]))
     };
     let examples = || {
         EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")))?;
@@ -117,9 +123,7 @@ pub fn check(root: &Path) -> Result<()> {
 /// has checked is used, and what is compiled is linted.
 fn with_clippy(command: &mut Command) -> &mut Command {
     if let Some(driver) = beside_cargo("clippy-driver") {
-        // The form in which `cargo clippy` passes its arguments on.
-        let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
-        command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", arguments);
+        command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
     }
     command
 }
