@@ -56,7 +56,10 @@ fn a_library_has_kernels_that_can_be_published() {
     let files = files(&run.folder.join("heat"));
     let text = |place: &str| &files.iter().find(|(file, _)| file == Path::new(place)).unwrap().1;
     assert!(text("kernels/Cargo.toml").contains("name = \"heat-kernels\""));
-    assert!(text("Cargo.toml").contains("heat-kernels = { path = \"kernels\", version = \"0.1.0\" }"));
+    assert!(
+        text("Cargo.toml")
+            .contains("heat-kernels = { path = \"kernels\", version = \"0.1.0\", default-features = false }")
+    );
     assert!(text("Cargo.toml").contains("warpsmith-builder = { git = \"https://example.org/warpsmith\" }"));
     assert!(text("src/lib.rs").contains("include_image!(\"heat_kernels\")"));
     assert!(files.iter().all(|(file, text)| file != Path::new("src/main.rs") && !text.contains("{{")));

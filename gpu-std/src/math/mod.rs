@@ -252,7 +252,7 @@ functions! {
     /// 2ˣ.
     exp2(x) = __nv_exp2f, __nv_exp2, |x| f32::exp2(x), f64::exp2(x);
     /// 10ˣ.
-    exp10(x) = __nv_exp10f, __nv_exp10, |x| libm::exp10(x.into()) as f32, libm::exp10(x);
+    exp10(x) = __nv_exp10f, __nv_exp10, |x| libm::pow(10.0, x.into()) as f32, libm::pow(10.0, x);
     /// eˣ − 1, accurate near 0.
     exp_m1(x) = __nv_expm1f, __nv_expm1, |x| f64::exp_m1(x.into()) as f32, f64::exp_m1(x);
     /// The natural logarithm.
