@@ -85,10 +85,10 @@ elements!(bf16, f16);
 ///
 /// ```
 /// use half::bf16;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Attention, Heads, HeadsMut, attention};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Three tokens, two heads of q and one of k and v, 64 elements a row.
 /// let q = DeviceBuffer::<bf16>::zeros(&stream, 3 * 2 * 64)?;

@@ -80,12 +80,12 @@ elements!(bf16, f16);
 ///
 /// ```
 /// use half::bf16;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{
 ///     Attended, Attention, Gradients, Heads, HeadsMut, attention_backward, attention_with_sums,
 /// };
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// // Two tokens of one head of 64 elements, with equal scores.
 /// let zeros = DeviceBuffer::<bf16>::zeros(&stream, 2 * 64)?;

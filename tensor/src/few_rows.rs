@@ -67,10 +67,10 @@ const OPERATION: &str = "matmul_4bit";
 ///
 /// ```
 /// use half::bf16;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, Weights4, matmul_4bit};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[bf16::ONE; 2 * 128])?;
 /// // 3 columns of 128 codes, which are 9: of 0.5 * (9 - 8).

@@ -46,10 +46,10 @@ pub trait GroupedElement: DeviceCopy {
 ///
 /// ```
 /// use half::bf16;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_grouped};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let numbers = |numbers: &[f32]| numbers.iter().map(|x| bf16::from_f32(*x)).collect::<Vec<_>>();
 /// // Three rows of 8 ones: one of the first group, two of the second.

@@ -33,8 +33,8 @@ impl Extents {
 /// Heads of attention, to read: `sequences x heads x rows` of `dim` elements, in one of two layouts.
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_core::Error> {
-/// use warpsmith_core::{Device, DeviceBuffer};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::Heads;
 ///
 /// let stream = Device::emulated(0)?.default_stream();

@@ -20,9 +20,9 @@
 //!
 //! ```
 //! use half::bf16;
-//! use warpsmith_core::{Device, DeviceBuffer, Stream};
+//! use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 //!
-//! # fn main() -> Result<(), warpsmith_core::Error> {
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let stream = Stream::new(&Device::emulated(0)?)?;
 //! let numbers = |count, of: fn(usize) -> f32| (0..count).map(|i| bf16::from_f32(of(i))).collect::<Vec<_>>();
 //! // 2 rows of 8, and 8 rows of 8 that are the identity.

@@ -25,8 +25,8 @@ pub(crate) struct Stored {
 /// A matrix, or a batch of them, to read: rows by [`From`] a view, columns by [`Self::transposed`].
 ///
 /// ```
-/// # fn main() -> Result<(), warpsmith_core::Error> {
-/// use warpsmith_core::{Device, DeviceBuffer};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// use warpsmith_runtime::{Device, DeviceBuffer};
 /// use warpsmith_tensor::Matrix;
 ///
 /// let stream = Device::emulated(0)?.default_stream();

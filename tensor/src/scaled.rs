@@ -42,10 +42,10 @@ pub struct BlockScales<'a> {
 ///
 /// ```
 /// use half::bf16;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{BlockScales, Epilogue, F8E4M3, Matrix, matmul_scaled};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let ones = |count| vec![F8E4M3::ONE; count];
 /// let a = DeviceBuffer::from_host(&stream, &ones(2 * 256))?;

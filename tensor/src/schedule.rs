@@ -106,10 +106,10 @@ impl Schedule {
     /// adjacent in memory, and a `c` whose rows begin at multiples of 16 bytes.
     ///
     /// ```
-    /// use warpsmith_core::Device;
+    /// use warpsmith_runtime::Device;
     /// use warpsmith_tensor::Schedule;
     ///
-    /// # fn main() -> Result<(), warpsmith_core::Error> {
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let schedule = Schedule::of_product(&Device::emulated(0)?, [4096, 4096, 4096]);
     /// assert!(Schedule::TILES.contains(&schedule.tile) && schedule.exists());
     /// # Ok(())

@@ -27,10 +27,10 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// [`TensorError::Shape`]; [`TensorError::Device`] on a device of a compute capability below 8.0; whatever the runtime reports.
 ///
 /// ```
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_f32};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// let b = DeviceBuffer::from_host(&stream, &[1.0, 0.5, 0.25])?;

@@ -29,10 +29,10 @@ const MOST_TILES: u64 = i32::MAX as u64;
 /// As [`matmul_f32()`], and [`TensorError::Device`] on a device of another compute capability than 9.0.
 ///
 /// ```
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 /// use warpsmith_tensor::{Epilogue, matmul_tf32x3};
 ///
-/// # fn main() -> Result<(), warpsmith_core::Error> {
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let a = DeviceBuffer::from_host(&stream, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 /// // More bits than TF32 has.

@@ -2,7 +2,7 @@
 //!
 //! Work on streams is asynchronous: each stream has a worker thread that runs its tasks in order, and
 //! kernels run through `warpsmith_emulator`. A kernel that panics or deadlocks stops its context exactly as on
-//! a GPU: later calls fail, [`Driver::take_fault`](warpsmith_driver::Driver::take_fault) reports what happened, and retaining the
+//! a GPU: later calls fail, [`Driver::take_fault`] reports what happened, and retaining the
 //! primary context again after the last release gives a fresh one. Calls from inside a host function fail with
 //! `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
 //!
@@ -308,7 +308,7 @@ impl EmulatedDriver {
         self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
     }
 
-    /// Sets the result of [`Driver::process_memory`](super::Driver::process_memory), of every device.
+    /// Sets the result of [`Driver::process_memory`], of every device.
     pub fn set_process_memory(&self, processes: Vec<(u32, u64)>) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
     }

@@ -12,7 +12,7 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`lines`] | files of lines that several processes append to |
+//! | `lines` | files of lines that several processes append to |
 //! | `table`, `tuned`, `subject` | [`LaunchStore`]; what a tuner keeps in it, and for what |
 //! | `record` | a record and its line |
 #![deny(missing_docs)]
