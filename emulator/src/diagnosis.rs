@@ -4,7 +4,9 @@ use std::panic::Location;
 
 use crate::block::Block;
 use crate::check::interrupted_frames;
-use crate::fault::{Fault, Index, Places, Waiting};
+use gpu_spec::finding::Index;
+
+use crate::fault::{Fault, Places, Waiting};
 use crate::registers::{Registers, registers};
 use crate::set::BlockSet;
 use crate::warp::Mismatch;

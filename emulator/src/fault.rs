@@ -3,6 +3,8 @@
 use std::fmt;
 use std::panic::Location;
 
+use gpu_spec::finding::Index;
+
 use crate::check::Finding;
 
 /// Why a launch did not run to its end.
@@ -395,16 +397,6 @@ impl Places {
         let count = |w: &Waiting| w.threads.len() * w.blocks.len().max(1);
         self.waiting.sort_by_key(|w| (std::cmp::Reverse(count(w)), w.threads[0]));
         self.waiting
-    }
-}
-
-/// `[3,0,0]`.
-pub(crate) struct Index<'a>(pub &'a [u32; 3]);
-
-impl fmt::Display for Index<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [x, y, z] = self.0;
-        write!(f, "[{x},{y},{z}]")
     }
 }
 

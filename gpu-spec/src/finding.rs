@@ -211,8 +211,8 @@ impl fmt::Display for Findings {
     }
 }
 
-/// `[3,0,0]`.
-struct Index<'a>(&'a [u32; 3]);
+/// An index in three dimensions as text: `[3,0,0]`.
+pub struct Index<'a>(pub &'a [u32; 3]);
 
 impl fmt::Display for Index<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
-//! What the device library calls when it is compiled for the host: the emulator, with the feature `emulated`.
+//! The functions that the device library calls on the host: those of the emulator, with the feature `emulated`.
 //!
-//! Without the feature the same functions exist, so that kernel crates compile for the host, which launches their kernels; those
-//! that only a kernel can call panic.
+//! Without the feature, stubs of the same names and signatures let kernel crates compile for the host, which launches the kernels
+//! on a GPU. A stub of a function that only a kernel can call panics.
 
 #[cfg(feature = "emulated")]
 pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared, thread};
@@ -9,8 +9,7 @@ pub use warpsmith_emulator::{check, collective, copies, dynamic, output, shared,
 #[cfg(not(feature = "emulated"))]
 pub use self::absent::{check, collective, copies, dynamic, output, shared, thread};
 
-/// The host entry of a kernel: a function of that signature, or, without the feature `emulated`, one that panics, so that no
-/// kernel is compiled for the host.
+/// The host entry of a kernel, which the emulated device calls.
 #[cfg(feature = "emulated")]
 #[macro_export]
 #[doc(hidden)]
@@ -20,7 +19,7 @@ macro_rules! __host_entry {
     };
 }
 
-/// The host entry of a kernel: a function that panics, so that no kernel is compiled for the host.
+/// A host entry that panics, so that rustc compiles no kernel for the host.
 #[cfg(not(feature = "emulated"))]
 #[macro_export]
 #[doc(hidden)]

@@ -273,7 +273,7 @@ pub struct RowsCopy {
 }
 
 impl Place {
-    /// Whether it is device memory.
+    /// True for device memory.
     pub fn is_on_device(self) -> bool {
         matches!(self, Self::Device(_))
     }

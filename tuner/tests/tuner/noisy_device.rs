@@ -1,7 +1,7 @@
 //! Comparisons and intervals are right on an emulated device whose time has known noise, outliers and a slow drift.
 //!
 //! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`, times 1 % of lognormal noise, times 1.3 for one
-//! in fifty, times a wave of 1 % from its lowest to its highest. Comparisons are of samples taken in turns.
+//! in fifty, times a wave of 1 % from its lowest to its highest. The tests compare interleaved samples.
 
 use std::sync::Mutex;
 
