@@ -59,7 +59,11 @@ pub fn check(root: &Path) -> Result<()> {
         command.env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
         command
     };
-    let build = || run(&mut linted(&["test", "--workspace", "--all-targets", "--no-run", "--no-fail-fast"]));
+    // `--all-targets` would build the examples as tests, which leaves no program of theirs to run.
+    let build = || {
+        run(&mut linted(&["test", "--workspace", "--no-run", "--no-fail-fast"]))?;
+        run(&mut linted(&["test", "--workspace", "--benches", "--no-run", "--no-fail-fast"]))
+    };
     let tests = || run(&mut linted(&["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]));
     let documentation = || {
         let mut examples = linted(&["test", "--workspace", "--no-fail-fast", "--doc"]);
