@@ -250,7 +250,26 @@ pub fn cluster_wait(operation: &'static str) {
 /// Outside a kernel.
 #[track_caller]
 pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues {
-    let location = Location::caller();
+    exchange(mask, operation, value, Location::caller(), |values| *values)
+}
+
+/// As [`warp_exchange`], for one value: that of `lane`, or 0 if it takes no part.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn warp_lane(mask: u32, operation: &'static str, value: u64, lane: u32) -> u64 {
+    exchange(mask, operation, value, Location::caller(), |values| values.values[lane as usize % 32])
+}
+
+#[inline(always)]
+fn exchange<R>(
+    mask: u32,
+    operation: &'static str,
+    value: u64,
+    location: &'static Location<'static>,
+    read: impl FnOnce(&WarpValues) -> R,
+) -> R {
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
     let linear = registers.linear.get();
@@ -260,7 +279,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
         let mut values = WarpValues { mask: own, values: [0; 32] };
         values.values[registers.lane() as usize] = value;
         set.check_time(operation, location);
-        return values;
+        return read(&values);
     }
     if needed & own == 0 {
         let lane = registers.lane();
@@ -291,7 +310,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
         Ok(false) => set.suspend(block, registers),
         Err(mismatch) => set.fail_here(set.disagreement(block, &mismatch)),
     }
-    block.warps.read(linear)
+    block.warps.read(linear, read)
 }
 
 /// The lanes of the warp that are at this place together, as a mask; the caller is always among them.

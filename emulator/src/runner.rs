@@ -2,11 +2,13 @@
 //!
 //! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It
 //! outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While a runner is
-//! idle nothing of a kernel is on its stack.
+//! idle nothing of a kernel is on its stack. A thread that ends leaves its stacks to the others: each stream has a thread,
+//! and to map and unmap the stacks of a block takes longer than most blocks run.
 
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -45,11 +47,26 @@ const KEPT_STACKS: usize = 64;
 /// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
 /// two of them.
 pub(crate) const MOST_STACKS: u32 = 28 * 1024;
+/// The most stacks that are kept for other threads: those of four of the largest blocks.
+const MOST_SPARE: usize = 4 * 1024;
+/// The stacks of runners.
 static STACKS: AtomicU32 = AtomicU32::new(0);
+/// Stacks that no runner has, all of the one size that the process has. None is mapped while there is one here.
+static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
 /// The number of stacks that may be added now.
 pub(crate) fn stacks_left() -> u32 {
     MOST_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
+}
+
+fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A stack that another thread left, or a new one.
+fn stack(bytes: usize) -> io::Result<DefaultStack> {
+    let left = spare().pop();
+    left.map_or_else(|| DefaultStack::new(bytes), Ok)
 }
 
 /// The runners of a host thread.
@@ -76,7 +93,7 @@ impl Runners {
             return Ok(id);
         }
         let id = self.runners.len() as u32;
-        let stack = DefaultStack::new(stack_bytes)?;
+        let stack = stack(stack_bytes)?;
         STACKS.fetch_add(1, Ordering::Relaxed);
         let coroutine = Coroutine::with_stack(stack, move |yielder, command| run(id, yielder, command));
         let coroutine = ManuallyDrop::new(coroutine);
@@ -112,7 +129,7 @@ impl Runners {
     /// Gives stacks back if the process has many. All runners are idle.
     pub fn trim(&mut self) {
         if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
-            self.runners.drain(KEPT_STACKS..).for_each(quit);
+            drop(self.runners.drain(KEPT_STACKS..).filter_map(quit).collect::<Vec<_>>());
             self.idle.clear();
             let is_idle = |id: &u32| !self.runners[*id as usize].abandoned;
             self.idle.extend((0..KEPT_STACKS as u32).rev().filter(is_idle));
@@ -122,24 +139,30 @@ impl Runners {
 
 impl Drop for Runners {
     fn drop(&mut self) {
-        self.runners.drain(..).for_each(quit);
+        let stacks: Vec<DefaultStack> = self.runners.drain(..).filter_map(quit).collect();
+        let mut spare = spare();
+        let room = MOST_SPARE.saturating_sub(spare.len());
+        spare.extend(stacks.into_iter().take(room));
     }
 }
 
-fn quit(runner: Runner) {
+/// Ends a runner. Returns its stack, if nothing is on it.
+fn quit(runner: Runner) -> Option<DefaultStack> {
     let Runner { mut coroutine, suspended, abandoned, fiber } = runner;
     if abandoned {
         // The stack stays, with what is on it.
-        return;
+        return None;
     }
-    fiber.run(|| {
+    let stack = fiber.run(|| {
         // One that a panic ended cannot be resumed; one that is suspended unwinds its thread when it is dropped.
         if !coroutine.done() && !suspended {
             coroutine.resume(Command::Quit);
         }
-        drop(ManuallyDrop::into_inner(coroutine));
+        let coroutine = ManuallyDrop::into_inner(coroutine);
+        coroutine.done().then(|| coroutine.into_stack())
     });
     STACKS.fetch_sub(1, Ordering::Relaxed);
+    stack
 }
 
 /// The body of runner `id`.
@@ -151,5 +174,28 @@ fn run(id: u32, yielder: &RunnerYielder, mut command: Command) {
         // The scheduler that resumed this runner set the block, and keeps it until every runner is idle again.
         registers.set().run_threads(registers.block(), registers);
         command = yielder.suspend(Progress::Idle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_ends_leaves_its_stacks_to_others() {
+        // More than the other tests of this program take meanwhile.
+        const COUNT: usize = 3000;
+        let fill = || {
+            let mut runners = Runners::default();
+            for _ in 0..COUNT {
+                runners.idle(256 * 1024).unwrap();
+            }
+        };
+        std::thread::spawn(fill).join().unwrap();
+        assert!((1..=MOST_SPARE).contains(&spare().len()));
+        for _ in 0..2 {
+            std::thread::spawn(fill).join().unwrap();
+        }
+        assert!(spare().len() <= MOST_SPARE);
     }
 }

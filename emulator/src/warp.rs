@@ -163,12 +163,12 @@ impl Warps {
         if index == done.len() { done.push(entry) } else { done[index] = entry }
     }
 
-    /// The result of the thread's complete exchange. Once for every thread.
-    pub fn read(&self, linear: u32) -> WarpValues {
+    /// Reads the result of the thread's complete exchange. Once for every thread.
+    pub fn read<R>(&self, linear: u32, read: impl FnOnce(&WarpValues) -> R) -> R {
         let index = self.calls.borrow()[linear as usize].done as usize;
         let done = &mut self.done.borrow_mut()[index];
         done.readers &= !(1 << (linear % 32));
-        done.values
+        read(&done.values)
     }
 
     /// Two lanes of the block that wait for each other and disagree.

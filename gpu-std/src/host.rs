@@ -86,6 +86,7 @@ mod absent {
             fn cluster_arrive(operation: &'static str);
             fn cluster_wait(operation: &'static str);
             fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues;
+            fn warp_lane(mask: u32, operation: &'static str, value: u64, lane: u32) -> u64;
             fn active_mask() -> u32;
         }
 

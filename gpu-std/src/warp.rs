@@ -107,11 +107,10 @@ macro_rules! shuffles {
             }
             #[cfg(not(target_arch = "nvptx64"))]
             {
-                let values = gather(mask, stringify!($name), value);
                 let lane = lane_id();
                 let first = lane & !(width - 1);
                 let select: fn(u32, u32, u32, u32) -> Option<u32> = $source;
-                values[select(lane, $operand % WARP_SIZE, first, width).unwrap_or(lane) as usize]
+                of_lane(mask, stringify!($name), value, select(lane, $operand % WARP_SIZE, first, width).unwrap_or(lane))
             }
         }
     )* };
@@ -189,6 +188,20 @@ pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
 pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
     // The lanes with the caller's value are all there are for one caller if and only if they are for every one.
     match_any(mask, value) == mask
+}
+
+/// The value of `lane`, as [`gather`] gives it.
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+fn of_lane<T: KernelType>(mask: u32, operation: &'static str, value: T, lane: u32) -> T {
+    let mut found = words::filled(0xA5);
+    for part in 0..size_of::<T>().div_ceil(8).max(1) {
+        let bits = collective::warp_lane(mask, operation, words::part(value, part), lane);
+        if mask >> lane & 1 == 1 {
+            words::set_part(&mut found, part, bits);
+        }
+    }
+    found
 }
 
 /// The values of all lanes of the mask. Those of other lanes, which are unspecified on a GPU, have bytes of 0xA5.
