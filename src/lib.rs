@@ -91,9 +91,31 @@ pub use op_error::OpError;
 pub use warpsmith_collective as collective;
 #[cfg(feature = "profiler")]
 pub use warpsmith_profiler as profiler;
-pub use warpsmith_ranges as ranges;
-pub use warpsmith_ranges::{mark, nvtx, range};
 pub use warpsmith_runtime::*;
-pub use warpsmith_store as store;
 #[cfg(feature = "tensor")]
 pub use warpsmith_tensor as tensor;
+
+/// NVIDIA's libraries, a feature each. They are loaded when a program first uses them.
+// One by one, so that the compiler can say which feature one needs.
+pub mod library {
+    #[cfg(any(feature = "blas", feature = "dnn"))]
+    pub use warpsmith_libraries::PlanCache;
+    #[cfg(feature = "blas")]
+    pub use warpsmith_libraries::blas;
+    #[cfg(feature = "dnn")]
+    pub use warpsmith_libraries::dnn;
+    #[cfg(feature = "fft")]
+    pub use warpsmith_libraries::fft;
+    #[cfg(feature = "rand")]
+    pub use warpsmith_libraries::rand;
+    #[cfg(feature = "sparse")]
+    pub use warpsmith_libraries::sparse;
+    #[cfg(any(
+        feature = "blas",
+        feature = "dnn",
+        feature = "fft",
+        feature = "rand",
+        feature = "sparse"
+    ))]
+    pub use warpsmith_libraries::{LibraryError, Vendor, VendorVersion};
+}

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_core::Stream;
-use warpsmith_core::seam::BufferUse;
+use warpsmith_runtime::Stream;
+use warpsmith_runtime::seam::BufferUse;
 
 use crate::element::Reduction;
 use crate::error::Result;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::site;
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use crate::communicator::Communicator;
 use crate::element::{Element, ReduceOp};
@@ -22,7 +22,7 @@ const ALIGNMENT: usize = 256;
 ///
 /// ```
 /// use warpsmith_collective::{Buckets, Communicator, CommunicatorOptions};
-/// use warpsmith_core::{Device, Stream};
+/// use warpsmith_runtime::{Device, Stream};
 ///
 /// # fn main() -> Result<(), warpsmith_collective::Error> {
 /// let stream = Stream::new(&Device::emulated(0)?)?;
@@ -96,7 +96,7 @@ impl<T: Element> Buckets<T> {
             let elements = DeviceBuffer::zeros(stream, elements)?;
             Ok(Bucket { elements, gradients, missing: gradients })
         };
-        let buckets = sizes.into_iter().map(bucket).collect::<warpsmith_core::Result<_>>()?;
+        let buckets = sizes.into_iter().map(bucket).collect::<warpsmith_runtime::Result<_>>()?;
         Ok(Self { buckets, places, next: 0 })
     }
 

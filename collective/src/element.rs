@@ -3,7 +3,7 @@
 pub use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
-use warpsmith_core::memory::DeviceCopy;
+use warpsmith_runtime::memory::DeviceCopy;
 
 /// A type whose elements can be reduced: those of NCCL. Other types do not compile:
 ///

@@ -206,10 +206,10 @@ pub enum Error {
     Rendezvous(Box<RendezvousError>),
     /// The runtime failed.
     #[error(transparent)]
-    Runtime(#[from] warpsmith_core::Error),
+    Runtime(#[from] warpsmith_runtime::Error),
 }
 
-impl From<Error> for warpsmith_core::Error {
+impl From<Error> for warpsmith_runtime::Error {
     fn from(error: Error) -> Self {
         match error {
             Error::Runtime(error) => error,

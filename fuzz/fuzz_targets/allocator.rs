@@ -2,7 +2,7 @@
 #![no_main]
 
 #[allow(dead_code, reason = "tests use all of it")]
-#[path = "../../runtime/core/tests/emulated/support/allocator_program.rs"]
+#[path = "../../runtime/tests/emulated/support/allocator_program.rs"]
 mod allocator_program;
 
 use libfuzzer_sys::fuzz_target;

@@ -10,9 +10,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
 
-use warpsmith_core::driver::Driver;
-use warpsmith_core::driver::library_paths::is_privileged;
-use warpsmith_core::seam::DRIVER_HOOKS;
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::library_paths::is_privileged;
+use warpsmith_runtime::seam::DRIVER_HOOKS;
 
 use crate::counters::{CounterOptions, Counters};
 use crate::profiler::{FileProfiler, Profiler, driver_opens};

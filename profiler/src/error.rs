@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use warpsmith_core::driver::activity::ActivityError;
-use warpsmith_core::driver::counters::CounterError;
+use warpsmith_runtime::driver::activity::ActivityError;
+use warpsmith_runtime::driver::counters::CounterError;
 
 /// Why nothing is recorded, or a trace is not complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

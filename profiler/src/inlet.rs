@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use warpsmith_core::driver::Driver;
-use warpsmith_core::driver::activity::{Activity, ActivitySink, ActivityStarted};
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::activity::{Activity, ActivitySink, ActivityStarted};
 
 use crate::error::{ProfilerError, Result};
 use crate::raw::{Call, DriverIndex, Raw};
@@ -85,8 +85,8 @@ impl ActivitySink for Inlet {
 mod tests {
     use std::sync::Barrier;
 
-    use warpsmith_core::driver::activity::ActivityOptions;
     use warpsmith_emulated::EmulatedDriver;
+    use warpsmith_runtime::driver::activity::ActivityOptions;
 
     use super::*;
 

@@ -40,8 +40,8 @@ mod recording;
 mod samples;
 mod schedule;
 
-pub use warpsmith_core::driver::activity::ActivityError;
-pub use warpsmith_core::driver::counters::{CounterError, CounterPermission, Obstacle};
+pub use warpsmith_runtime::driver::activity::ActivityError;
+pub use warpsmith_runtime::driver::counters::{CounterError, CounterPermission, Obstacle};
 pub use warpsmith_trace as trace;
 
 pub use self::counters::{CounterOptions, Counters};

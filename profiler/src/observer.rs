@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use warpsmith_core::driver::StreamHandle;
-use warpsmith_core::driver::activity::nanoseconds;
-use warpsmith_core::seam::{Ended, Observed, Observer, Operation};
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::driver::activity::nanoseconds;
+use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation};
 
 use crate::raw::{DriverIndex, Raw, Span, What};
 use crate::recording::log::{Local, with_local};

@@ -1,7 +1,7 @@
 //! [`ProfilerOptions`].
 
-use warpsmith_core::Device;
-use warpsmith_core::driver::activity::ActivityOptions;
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::activity::ActivityOptions;
 
 /// What is recorded, and how.
 ///

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use warpsmith_core::driver::Driver;
-use warpsmith_core::seam::{Observation, observe, open_devices};
-use warpsmith_ranges::{Listening, listen};
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::ranges::{Listening, listen};
+use warpsmith_runtime::seam::{Observation, observe, open_devices};
 use warpsmith_trace::{Device, Loss, Trace};
 
 use crate::error::{ProfilerError, Result};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpsmith_ranges::{self as ranges, Event, Kind, Label, Listener, Misuse};
+use warpsmith_runtime::ranges::{self as ranges, Event, Kind, Label, Listener, Misuse};
 use warpsmith_trace::{Name, Payload};
 
 use crate::raw::{Push, Raw};

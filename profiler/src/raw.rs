@@ -3,9 +3,9 @@
 use std::panic::Location;
 
 use gpu_spec::KernelSpec;
-use warpsmith_core::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
-use warpsmith_core::launch::Source;
-use warpsmith_core::seam::{Awaited, AwaitedBuffer, CopyDirection, MemoryKind};
+use warpsmith_runtime::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
+use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::seam::{Awaited, AwaitedBuffer, CopyDirection, MemoryKind};
 use warpsmith_trace::{CounterId, Name, Payload};
 
 /// A driver that is recorded, by its place in the list.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpsmith_core::Telemetry;
+use warpsmith_runtime::Telemetry;
 use warpsmith_trace::CounterId;
 
 use crate::raw::Raw;

@@ -1,6 +1,6 @@
 //! [`Schedule`]: some steps of a loop.
 
-use warpsmith_ranges::{Range, range};
+use warpsmith_runtime::ranges::{Range, range};
 use warpsmith_trace::Trace;
 
 use crate::error::{ProfilerError, Result};

@@ -47,7 +47,7 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         device.memory().empty_cache()?;
     }
     for (name, trace) in [
-        ("training", traces::recorded(include_str!("../core/tests/data/training.trace")).expect("a trace")),
+        ("training", traces::recorded(include_str!("../tests/data/training.trace")).expect("a trace")),
         ("random 64 MiB", traces::rmm_random(1, 10_000, 64 << 20, 16 << 30)),
         ("random 1 GiB", traces::rmm_random(1, 10_000, 1 << 30, 16 << 30)),
     ] {

@@ -4,12 +4,22 @@
 //! emulated GPU on any machine. Safe code cannot free or overwrite memory that a stream still uses, nor launch a
 //! kernel with arguments or a shape that it does not take.
 //!
-//! | crate | what it holds |
+//! | module | what it holds |
 //! | --- | --- |
+//! | [`error`] | the one error |
+//! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
+//! | [`stream`], [`event`] | queues of work and marks in them |
+//! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
+//! | [`snapshot`] | snapshots of memory, and their files |
+//! | [`transfer`] | copies on streams that do not wait |
+//! | [`module`] | GPU images and the kernels in them |
+//! | [`launch`] | shapes, arguments, launches |
+//! | [`graph`] | work that is prepared once and launched many times |
+//! | [`store`] | the user's file of tuned launches |
+//! | [`ranges`], [`range!`], [`mark!`], [`nvtx`] | named parts of a program, for profilers |
+//! | [`seam`] | what other crates build on this one with |
 //! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator |
-//! | [`warpsmith_core`], re-exported here | devices, memory, streams, events, copies, modules, launches, graphs, the seam |
-//! | `emulated` | GPUs emulated on the CPU, with the feature of that name |
-//! | [`library`] | cuBLAS, cuDNN, cuFFT, cuRAND and cuSPARSE, each a feature: `blas`, `dnn`, `fft`, `rand`, `sparse` |
+//! | `emulated`, with the feature of that name | GPUs emulated on the CPU |
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer};
@@ -25,33 +35,45 @@
 //! # }
 //! ```
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub use warpsmith_core::*;
+pub mod check;
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod graph;
+pub mod launch;
+pub mod memory;
+pub mod module;
+mod open;
+pub mod ranges;
+pub mod seam;
+pub mod snapshot;
+pub mod stream;
+pub mod transfer;
+
+pub use warpsmith_driver as driver;
 #[cfg(feature = "emulated")]
 #[cfg_attr(docsrs, doc(cfg(feature = "emulated")))]
 pub use warpsmith_emulated as emulated;
 
-/// NVIDIA's libraries, a feature each. They are loaded when a program first uses them.
-// One by one, so that the compiler can say which feature one needs.
-pub mod library {
-    #[cfg(any(feature = "blas", feature = "dnn"))]
-    pub use warpsmith_libraries::PlanCache;
-    #[cfg(feature = "blas")]
-    pub use warpsmith_libraries::blas;
-    #[cfg(feature = "dnn")]
-    pub use warpsmith_libraries::dnn;
-    #[cfg(feature = "fft")]
-    pub use warpsmith_libraries::fft;
-    #[cfg(feature = "rand")]
-    pub use warpsmith_libraries::rand;
-    #[cfg(feature = "sparse")]
-    pub use warpsmith_libraries::sparse;
-    #[cfg(any(
-        feature = "blas",
-        feature = "dnn",
-        feature = "fft",
-        feature = "rand",
-        feature = "sparse"
-    ))]
-    pub use warpsmith_libraries::{LibraryError, Vendor, VendorVersion};
-}
+pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, Uuid};
+pub use self::driver::{DeviceProperties, DevicePtr, DriverError, Telemetry};
+pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError, Result, StackError};
+pub use self::event::Event;
+pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
+pub use self::launch::{
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedFunction, PreparedLaunch,
+    TypedKernel, store,
+};
+pub use self::memory::options::AllocatorOptions;
+pub use self::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2,
+    DeviceSliceMut3, MappedBuffer, MappedGuard, Memory, MemoryInfo, MemoryPool, OutOfMemory, PinnedBuffer,
+    PinnedMemory, PinnedRange, PoolOptions, TensorLayout, TensorMap, TensorMapMut,
+};
+pub use self::module::{Code, GpuImage, Module};
+pub use self::ranges::nvtx;
+pub use self::stream::{Stream, StreamGuard};
+pub use self::transfer::{CopyFailed, HostMemory, Pending, PinnedRows};
+pub use gpu_spec::{SharedLen, Swizzle};

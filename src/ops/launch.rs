@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use gpu_spec::KernelSpec;
 use gpu_std::family::Variant;
 use gpu_std::scalar::Scalar;
+use warpsmith_runtime::store::LaunchStore;
 use warpsmith_runtime::{Arguments, DevicePtr, Function, GpuImage, Launch, Module, Stream};
-use warpsmith_store::LaunchStore;
 
 use super::config::{self, Config, Instances};
 use super::tuned;

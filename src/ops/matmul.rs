@@ -166,7 +166,7 @@ fn or_by_library(result: Result<()>, library: impl FnOnce(Error) -> Result<()>) 
 
 #[cfg(feature = "blas")]
 mod library {
-    use warpsmith_runtime::library::blas::{self, Layout, Math};
+    use warpsmith_libraries::blas::{self, Layout, Math};
     use warpsmith_runtime::{DeviceCopy, Result};
     use warpsmith_tensor::{Activation, Matrix, MatrixMut};
 

@@ -4,8 +4,8 @@
 //! instance that exists, or requests what an operation cannot launch, is skipped. It is never an error.
 
 use gpu_spec::KernelSpec;
+use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, DevicePtr, Module};
-use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;

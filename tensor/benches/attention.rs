@@ -10,7 +10,7 @@
 //! and clock are read after each round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 3 by default.
 
 use half::{bf16, f16};
-use warpsmith_core::{Device, DeviceBuffer, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{
     Attended, Attention, GradientElement, Gradients, Heads, HeadsMut, attention, attention_backward,
     attention_with_sums,

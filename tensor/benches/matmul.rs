@@ -13,8 +13,8 @@
 //! round. `WARPSMITH_BENCH_SECONDS` is the time for a case, 6 by default.
 
 use half::{bf16, f16};
-use warpsmith_core::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
-use warpsmith_runtime::library::blas::{self, Layout, Math, Matmul, Search};
+use warpsmith_libraries::blas::{self, Layout, Math, Matmul, Search};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Result, Stream};
 use warpsmith_tensor::{
     Activation, BlockScales, Element, Epilogue, F8E4M3, Matrix, MatrixMut, Schedule, Weights4,
 };

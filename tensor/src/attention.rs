@@ -2,8 +2,8 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_core::seam::site;
-use warpsmith_core::{
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream, Swizzle, TensorLayout,
 };
 use warpsmith_tensor_kernels::attention::{

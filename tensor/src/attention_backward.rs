@@ -2,8 +2,8 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_core::seam::site;
-use warpsmith_core::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::attention::{Head64, Head128};
 use warpsmith_tensor_kernels::attention_backward::{
     self as kernels, Backward, BackwardHead, DELTA_LANES, DELTA_THREADS, STEP, THREADS, TILE, shared_bytes,

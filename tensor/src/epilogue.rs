@@ -1,6 +1,6 @@
 //! [`Epilogue`]: what becomes of sums before they are stored.
 
-use warpsmith_core::{DeviceCopy, DeviceSlice, Result};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, Result};
 use warpsmith_tensor_kernels::epilogue::Finish;
 
 pub use warpsmith_tensor_kernels::epilogue::Activation;

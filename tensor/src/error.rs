@@ -1,6 +1,6 @@
 //! [`TensorError`]: what the operations of this crate cannot compute.
 
-use warpsmith_core::{Device, Error};
+use warpsmith_runtime::{Device, Error};
 
 /// The error of an operation, with its remedy: [`Error::downcast_ref`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -2,8 +2,8 @@
 
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_core::seam::site;
-use warpsmith_core::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{Device, DeviceCopy, DeviceSlice, DeviceSliceMut, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::few_rows::{
     self as kernels, FewRows, GROUP_K, GROUP_M, MOST_M, THREADS, TILE_N,

@@ -3,8 +3,8 @@
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_core::seam::site;
-use warpsmith_core::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::grouped::{
     Groups, LARGE, SMALL, STAGES, matmul_grouped as kernel, matmul_grouped_few as few_rows,

@@ -1,6 +1,6 @@
 //! [`Heads`] and [`HeadsMut`]: views of planes of rows as heads of attention.
 
-use warpsmith_core::{DeviceCopy, DeviceSlice, DeviceSlice3, DeviceSliceMut, DeviceSliceMut3, Result};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSlice3, DeviceSliceMut, DeviceSliceMut3, Result};
 
 use crate::error::TensorError;
 

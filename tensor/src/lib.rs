@@ -66,7 +66,7 @@ pub use schedule::Schedule;
 pub use simt::matmul_f32;
 pub use tf32x3::matmul_tf32x3;
 
-use warpsmith_core::GpuImage;
+use warpsmith_runtime::GpuImage;
 
 /// The kernels of `warpsmith-tensor-kernels`, compiled for `sm_80` and `sm_90a` when this crate was built.
-pub static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_tensor_kernels");
+pub static IMAGE: GpuImage = warpsmith_runtime::include_image!("warpsmith_tensor_kernels");

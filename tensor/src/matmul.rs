@@ -3,8 +3,8 @@
 use gpu_std::tensor::{F8E4M3, KMajor, MnMajor};
 use gpu_std::{Kernel, param};
 use half::{bf16, f16};
-use warpsmith_core::seam::site;
-use warpsmith_core::{
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{
     Arguments, Device, DeviceCopy, Launch, Result, Stream, Swizzle, TensorLayout, TensorMap, TensorMapMut,
 };
 use warpsmith_tensor_kernels::epilogue::{Finish, finish_nothing};

@@ -1,6 +1,6 @@
 //! [`Matrix`] and [`MatrixMut`]: views of rows, or of planes of rows, as matrices to multiply.
 
-use warpsmith_core::{
+use warpsmith_runtime::{
     DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2, DeviceSliceMut3,
     Result,
 };

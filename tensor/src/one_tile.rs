@@ -1,6 +1,6 @@
 //! [`Clusters`]: how products of types with tiles of one size are divided among clusters.
 
-use warpsmith_core::{DeviceCopy, Launch, Result, Stream};
+use warpsmith_runtime::{DeviceCopy, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::one_tile::{COLUMNS, ROWS, THREADS_ALONE, shared_bytes};
 

@@ -2,8 +2,8 @@
 
 use gpu_std::tensor::F8E4M3;
 use half::bf16;
-use warpsmith_core::seam::site;
-use warpsmith_core::{DeviceSlice, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{DeviceSlice, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
 use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
 use warpsmith_tensor_kernels::scaled::{BLOCK, STAGES, matmul_scaled as kernel};

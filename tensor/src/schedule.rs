@@ -1,6 +1,6 @@
 //! [`Schedule`]: how a product is divided among the multiprocessors.
 
-use warpsmith_core::Device;
+use warpsmith_runtime::Device;
 use warpsmith_tensor_kernels::matmul::{ROW_BYTES, TILE_M, TILE_N};
 use warpsmith_tensor_kernels::one_tile;
 

@@ -2,8 +2,8 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
-use warpsmith_core::seam::site;
-use warpsmith_core::{Launch, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{Launch, Result, Stream};
 use warpsmith_tensor_kernels::epilogue::Finish;
 use warpsmith_tensor_kernels::matmul::Sizes;
 use warpsmith_tensor_kernels::simt::{STEP_K, Strides, THREADS, TILE, matmul_simt};

@@ -2,8 +2,8 @@
 
 use gpu_std::tensor::{KMajor, MnMajor};
 use gpu_std::{Kernel, param};
-use warpsmith_core::seam::site;
-use warpsmith_core::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Launch, Result, Stream};
 use warpsmith_tensor_kernels::matmul::{BOX, ROW_BYTES};
 use warpsmith_tensor_kernels::one_tile::{ROWS, RowStrides};
 use warpsmith_tensor_kernels::tf32x3::{PARTING_THREADS, STAGES, Whole, matmul_tf32x3 as kernel, two_parts};

@@ -71,7 +71,7 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
 pub fn default_path(command: &str) -> Option<PathBuf> {
     let folder = match Path::new("Cargo.toml").is_file() {
         true => target_folder().join("warpsmith"),
-        false => warpsmith_store::user_directory()?,
+        false => warpsmith_runtime::store::user_directory()?,
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))

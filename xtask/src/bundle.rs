@@ -2,7 +2,6 @@
 //! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
 //! Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,13 +14,18 @@ use crate::error::{Error, Result};
 use crate::process::{ask, cargo, run, run_lines, step};
 use crate::setup::setup;
 
+/// The name of the facade's part: its tests are those of `ops`.
+const FACADE: &str = "ops";
+/// The name of the program of random kernels.
+const DIFFTEST: &str = "difftest";
+
 /// The most that the whole bundle may take, in bytes.
 const LIMIT: u64 = 60 << 20;
 /// How far apart repetitions are found in the archive, in bytes. Unpacking takes the same amount of memory.
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 17] = [
+const LEFT_OUT: [&str; 16] = [
     "xtask",
     "difftest-generator",
     "difftest-runner",
@@ -30,7 +34,6 @@ const LEFT_OUT: [&str; 17] = [
     "warpsmith-check",
     "warpsmith-emulated",
     "warpsmith-emulator",
-    "warpsmith-ranges",
     "warpsmith-trace",
     "warpsmith-gpu-macros",
     "warpsmith-gpu-std",
@@ -41,13 +44,8 @@ const LEFT_OUT: [&str; 17] = [
     "warpsmith-cust-core",
 ];
 /// The crates of the runtime. Most of their test programs have emulated devices only and stay out of the bundle.
-const RUNTIME: [&str; 5] = [
-    "warpsmith-runtime",
-    "warpsmith-driver",
-    "warpsmith-core",
-    "warpsmith-collective",
-    "warpsmith-libraries",
-];
+const RUNTIME: [&str; 4] =
+    ["warpsmith-runtime", "warpsmith-driver", "warpsmith-collective", "warpsmith-libraries"];
 /// The test programs of those crates that use the device under test.
 const ON_DEVICE: [&str; 3] = ["on_device", "libraries", "ranks"];
 
@@ -61,28 +59,89 @@ fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
 }
 
-/// Builds everything in release and packs it.
-pub fn bundle(root: &Path) -> Result<()> {
+/// Builds in release what belongs to the packages of these names, everything if there are none, and packs it.
+pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
+    let packages = chosen(&metadata(root)?, names)?;
     setup(root)?;
     let programs = step("build", || {
-        let mut packages = vec!["--workspace"];
-        packages.extend(LEFT_OUT.iter().flat_map(|package| ["--exclude", package]));
-        let tests = tests(root)?;
-        let named = tests.iter().flat_map(|test| ["--test", test]);
-        let tests: Vec<&str> = ["--no-run", "--lib", "--bins"].into_iter().chain(named).collect();
-        let mut programs = build(root, "test", &[&packages[..], &tests].concat())?;
-        programs.extend(build(
-            root,
-            "build",
-            &[&packages[..], &["--benches", "--examples", "--bins"]].concat(),
-        )?);
-        programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
-        programs.push(Program { built: difftest::program(root)?, place: "difftest".to_owned() });
+        let mut programs = Vec::new();
+        if !packages.is_empty() {
+            let names = packages.iter().flat_map(|package| ["--package", &package.name]);
+            let names: Vec<&str> = names.collect();
+            let mut tests = vec!["--no-run", "--bins"];
+            tests.extend(packages.iter().any(|package| package.has_library).then_some("--lib"));
+            tests
+                .extend(packages.iter().flat_map(|package| &package.tests).flat_map(|test| ["--test", test]));
+            programs.extend(build(root, "test", &[&names[..], &tests].concat())?);
+            programs.extend(build(
+                root,
+                "build",
+                &[&names[..], &["--benches", "--examples", "--bins"]].concat(),
+            )?);
+        }
+        if names.is_empty() {
+            programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
+        }
+        if names.is_empty() || names.contains(&DIFFTEST) {
+            programs.push(Program { built: difftest::program(root)?, place: DIFFTEST.to_owned() });
+        }
         programs.sort_by(|a, b| a.place.cmp(&b.place));
         programs.dedup();
         Ok(programs)
     })?;
     step("pack", || pack(&target_dir(root).join("bundle"), &programs))
+}
+
+/// A package with programs for the bundle.
+#[derive(Debug, PartialEq)]
+struct Package {
+    name: String,
+    has_library: bool,
+    /// Its test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
+    tests: Vec<String>,
+}
+
+fn metadata(root: &Path) -> Result<Value> {
+    let text = ask(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]));
+    let metadata = text.and_then(|text| serde_json::from_str(&text).ok());
+    metadata.ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))
+}
+
+fn packages(metadata: &Value) -> Vec<Package> {
+    let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let package = |package: Value| {
+        let name = text(&package["name"]);
+        let targets = all(&package["targets"]);
+        let names =
+            targets.iter().filter(|target| target["kind"][0] == "test").map(|target| text(&target["name"]));
+        let tests = names.filter(|test| !needs_sources(test) && asks_for_the_device(&name, test)).collect();
+        let has_library = targets.iter().any(|target| target["kind"][0] == "lib");
+        Package { name, has_library, tests }
+    };
+    let packages = all(&metadata["packages"]).into_iter().map(package);
+    packages.filter(|package| !LEFT_OUT.contains(&package.name.as_str())).collect()
+}
+
+/// The packages of these names, all without any. A name is a package's without `warpsmith-`, or [`FACADE`].
+fn chosen(metadata: &Value, names: &[&str]) -> Result<Vec<Package>> {
+    fn short(package: &Package) -> &str {
+        match package.name.as_str() {
+            "warpsmith" => FACADE,
+            name => name.strip_prefix("warpsmith-").unwrap_or(name),
+        }
+    }
+    let mut packages = packages(metadata);
+    let is_known = |name: &str| name == DIFFTEST || packages.iter().any(|package| short(package) == name);
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+        let known: Vec<&str> = packages.iter().map(short).chain([DIFFTEST]).collect();
+        return Err(Error::Missing {
+            what: format!("no part of the bundle is called `{unknown}`"),
+            advice: format!("There are {}.", known.join(", ")),
+        });
+    }
+    packages.retain(|package| names.is_empty() || names.contains(&short(package)));
+    Ok(packages)
 }
 
 /// One program of the bundle.
@@ -91,33 +150,6 @@ struct Program {
     built: PathBuf,
     /// Its place in the bundle.
     place: String,
-}
-
-/// The names of the test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
-fn tests(root: &Path) -> Result<BTreeSet<String>> {
-    let mut tests = BTreeSet::new();
-    run_lines(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]), |line| {
-        if let Ok(metadata) = serde_json::from_str(line) {
-            tests.extend(tests_of(&metadata));
-        }
-    })?;
-    Ok(tests)
-}
-
-fn tests_of(metadata: &Value) -> Vec<String> {
-    let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut tests = Vec::new();
-    for package in all(&metadata["packages"]) {
-        let owner = text(&package["name"]);
-        let targets = all(&package["targets"]).into_iter().filter(|target| target["kind"][0] == "test");
-        let names = targets.map(|target| text(&target["name"]));
-        let belongs = |name: &String| {
-            !LEFT_OUT.contains(&owner.as_str()) && !needs_sources(name) && asks_for_the_device(&owner, name)
-        };
-        tests.extend(names.filter(belongs));
-    }
-    tests
 }
 
 fn build(root: &Path, verb: &str, what: &[&str]) -> Result<Vec<Program>> {
@@ -292,8 +324,17 @@ mod tests {
             { "name": "warpsmith-runtime", "targets": [target("test", "core"), target("test", "on_device"), target("test", "libraries")] },
             { "name": "xtask", "targets": [target("test", "pages")] },
         ] });
-        assert_eq!(tests_of(&metadata), ["device", "on_device", "libraries"]);
-        assert!(tests_of(&Value::Null).is_empty());
+        let names = |wanted: &[&str]| -> Vec<(String, Vec<String>)> {
+            let chosen = chosen(&metadata, wanted).unwrap();
+            chosen.into_iter().map(|package| (package.name, package.tests)).collect()
+        };
+        let facade = ("warpsmith".to_owned(), vec!["device".to_owned()]);
+        let runtime = ("warpsmith-runtime".to_owned(), vec!["on_device".to_owned(), "libraries".to_owned()]);
+        assert_eq!(names(&[]), [facade.clone(), runtime.clone()]);
+        assert_eq!(names(&["ops"]), [facade]);
+        assert_eq!(names(&["runtime", "difftest"]), [runtime]);
+        let text = chosen(&metadata, &["sparse"]).unwrap_err().to_string();
+        assert!(text.contains("`sparse`") && text.contains("ops, runtime, difftest"), "{text}");
     }
 
     #[test]

@@ -43,22 +43,9 @@ const CLIPPY_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
 /// Set-up, then format, lint, documentation, tests, examples, a user's package.
 pub fn check(root: &Path) -> Result<()> {
-    let workspace = |arguments: &[&str]| {
-        let mut command = cargo(root, arguments);
-        command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_INCREMENTAL", "0");
-        command.env("CARGO_TARGET_DIR", target_dir(root));
-        command
-    };
+    let workspace = |arguments: &[&str]| workspace(root, arguments);
+    let linted = |arguments: &[&str]| linted(root, arguments);
     let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
-    // By an option, which programs that tests start do not inherit.
-    let linted = |arguments: &[&str]| {
-        let wrapper =
-            beside_cargo("clippy-driver").map(|driver| format!("build.rustc-workspace-wrapper={driver:?}"));
-        let option = wrapper.iter().flat_map(|wrapper| ["--config", wrapper]);
-        let mut command = workspace(&option.chain(arguments.iter().copied()).collect::<Vec<_>>());
-        command.env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
-        command
-    };
     // `--all-targets` would build the examples as tests, which leaves no program of theirs to run.
     let build = || {
         run(&mut linted(&["test", "--workspace", "--no-run", "--no-fail-fast"]))?;
@@ -81,11 +68,10 @@ pub fn check(root: &Path) -> Result<()> {
         run(processes.args(["launch", "-n", "2"]).arg(built_example(root, "data-parallel")).arg("cpu"))
     };
     // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
-    let scaffold =
-        || package::scaffold(root, &["test", "--workspace", "--all-targets", "--no-run"], with_clippy);
+    let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     // What one of these needs of another would be missing. For the GPU as far as rustc finds errors.
     let features = || {
-        ["", "histogram", "rows", "scan", "sort", "emulated,command"].into_iter().try_for_each(|some| {
+        ["histogram", "rows", "scan", "sort,emulated,command"].into_iter().try_for_each(|some| {
             let features = ["--no-default-features", "--features", some, "--", "-D", "warnings"];
             let mut clippy = workspace(&["clippy", "--package", "warpsmith", "--lib"]);
             clippy.env_remove("WARPSMITH_REQUIRE_GPU_IMAGE").env("WARPSMITH_GPU_ARCHS", "none");
@@ -121,6 +107,24 @@ pub fn check(root: &Path) -> Result<()> {
     }
     println!("Passed: {}; together {:.0} s.", times.join(", "), start.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn workspace(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = cargo(root, arguments);
+    command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_INCREMENTAL", "0");
+    command.env("CARGO_TARGET_DIR", target_dir(root));
+    command
+}
+
+/// Cargo that compiles the workspace's packages with clippy's compiler: by an option, which programs that tests start do not
+/// inherit. See [`with_clippy`].
+pub fn linted(root: &Path, arguments: &[&str]) -> Command {
+    let wrapper =
+        beside_cargo("clippy-driver").map(|driver| format!("build.rustc-workspace-wrapper={driver:?}"));
+    let option = wrapper.iter().flat_map(|wrapper| ["--config", wrapper]);
+    let mut command = workspace(root, &option.chain(arguments.iter().copied()).collect::<Vec<_>>());
+    command.env("CLIPPY_ARGS", CLIPPY_ARGUMENTS);
+    command
 }
 
 /// Has cargo compile the workspace's packages with clippy's compiler, as `cargo clippy -- -D warnings` has it: what that

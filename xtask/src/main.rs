@@ -64,7 +64,9 @@ usage: cargo xtask COMMAND
   minimal      check the workspace with the lowest versions of dependencies that the manifests allow
   package      make the packages as they are published, with their GPU image, and verify them
   scaffold     build and run a project of `warpsmith new` with the packages alone
-  bundle       pack tests, benches and the command into target/bundle/ for a GPU machine without Rust
+  bundle [NAME…]
+               pack tests, benches and the command into target/bundle/ for a GPU machine without Rust; only those
+               of the packages NAME, such as ops, tensor, runtime
 ";
 
 fn main() -> ExitCode {
@@ -97,7 +99,7 @@ fn main() -> ExitCode {
             let build = ["test", "--workspace", "--no-run"];
             process::step("project of a user", || package::scaffold(&root, &build, |command| command))
         }
-        ["bundle"] => bundle::bundle(&root),
+        ["bundle", names @ ..] => bundle::bundle(&root, names),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())

@@ -1,6 +1,6 @@
-//! `cargo xtask test --quick`: format, layers, clippy and the tests on the CPU of what was changed since the main branch,
-//! committed or not, and the same without integration tests of what depends on it directly. No documentation, browser,
-//! examples, or packages outside the workspace.
+//! `cargo xtask test --quick`: format, layers, lints and the tests on the CPU of what was changed since the main branch,
+//! committed or not, and lints of the libraries and programs that depend on it directly. No documentation, browser, examples, or
+//! packages outside the workspace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::book;
-use crate::check::target_dir;
+use crate::check;
 use crate::error::{Error, Result};
 use crate::layers;
 use crate::process::{ask, cargo, run, step};
@@ -32,24 +32,18 @@ pub fn quick(root: &Path) -> Result<()> {
     }
     let names = |set: &BTreeSet<&str>| set.iter().copied().collect::<Vec<_>>().join(", ");
     println!("changed: {}; checked with them: {}", names(&changed), names(&dependents));
-    let command = |verb: &str, packages: &mut dyn Iterator<Item = &str>, rest: &[&str]| {
-        let mut command = cargo(root, [verb]);
-        command.env("CARGO_TARGET_DIR", target_dir(root));
-        packages.for_each(|package| _ = command.args(["--package", package]));
-        command.args(rest);
-        command
+    let linted = |verb: &[&str], packages: &BTreeSet<&str>, rest: &[&str]| {
+        let packages = packages.iter().flat_map(|package| ["--package", package]);
+        let arguments: Vec<&str> = verb.iter().copied().chain(packages).chain(rest.iter().copied()).collect();
+        check::linted(root, &arguments)
     };
-    let mut both = changed.iter().chain(&dependents).copied();
-    let mut clippy = command("clippy", &mut both, &["--all-targets", "--", "-D", "warnings"]);
-    let mut tests =
-        command("test", &mut changed.iter().copied(), &["--no-fail-fast", "--lib", "--bins", "--tests"]);
-    let mut unit = command("test", &mut dependents.iter().copied(), &["--no-fail-fast", "--lib", "--bins"]);
     step("format", || run(&mut cargo(root, ["fmt", "--all", "--check"])))?;
     step("layers", || layers::check(root))?;
-    step("clippy", || run(&mut clippy))?;
-    step("tests", || run(&mut tests))?;
+    step("tests", || {
+        run(&mut linted(&["test", "--no-fail-fast"], &changed, &["--lib", "--bins", "--tests"]))
+    })?;
     if !dependents.is_empty() {
-        step("unit tests of dependents", || run(&mut unit))?;
+        step("dependents", || run(&mut linted(&["check"], &dependents, &["--lib", "--bins"])))?;
     }
     println!("Passed in {:.0} s. `cargo xtask test` is the whole check.", start.elapsed().as_secs_f64());
     Ok(())
@@ -135,7 +129,7 @@ mod tests {
         let packages = [
             package("", "facade", &["runtime", "tuner"]),
             package("runtime/", "runtime", &[]),
-            package("runtime/core/", "core", &[]),
+            package("runtime/driver/", "driver", &[]),
             package("tuner/", "tuner", &["runtime"]),
             package("cli/", "cli", &["facade"]),
         ];
@@ -149,7 +143,7 @@ mod tests {
             let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
             owners(&files, &all).into_iter().map(str::to_owned).collect()
         };
-        assert_eq!(of(&["runtime/src/lib.rs", "runtime/core/src/lib.rs"]), ["core", "runtime"]);
+        assert_eq!(of(&["runtime/src/lib.rs", "runtime/driver/src/lib.rs"]), ["driver", "runtime"]);
         assert_eq!(of(&["src/lib.rs", "cli/Cargo.toml"]), ["cli", "facade"]);
         assert!(
             of(&["README.md", "docs/a.png", "fuzz/fuzz_targets/a.rs", "tuner/README.md", "Cargo.lock"])

@@ -18,7 +18,7 @@ use crate::process::{ask, run, step};
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The programs of tests that it runs: their package, and their name. The emulator's own need more stacks than
 /// ThreadSanitizer has mappings for.
-const PROGRAMS: [(&str, &str); 2] = [("warpsmith-driver", "driver"), ("warpsmith-core", "emulated")];
+const PROGRAMS: [(&str, &str); 2] = [("warpsmith-driver", "driver"), ("warpsmith-runtime", "emulated")];
 /// Tests with one of these in their names are left out: they fork, count what the process allocates, race with intent
 /// (tests of the emulated device's own checker), are long and use one thread, or expect a thread to be done sooner than it
 /// is here.

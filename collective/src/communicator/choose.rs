@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use warpsmith_core::Stream;
+use warpsmith_runtime::Stream;
 
 use super::options::{BackendChoice, CommunicatorOptions};
 use crate::backend::Backend;

@@ -1,6 +1,6 @@
 //! [`Group`]: operations that are enqueued together.
 
-use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
 use super::prepare::{Place, Prepared};
 use crate::backend::Kind;

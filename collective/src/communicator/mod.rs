@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_core::memory::DeviceCopy;
-use warpsmith_core::{Device, Stream};
+use warpsmith_runtime::memory::DeviceCopy;
+use warpsmith_runtime::{Device, Stream};
 
 pub use self::group::Group;
 pub use self::options::{BackendChoice, CommunicatorOptions};
@@ -55,7 +55,7 @@ use crate::work::{Work, WorkState};
 /// use std::time::Duration;
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ReduceOp};
 /// use warpsmith_emulated::EmulatedDriver;
-/// use warpsmith_core::{Device, DeviceBuffer, Stream};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
 /// # fn main() -> Result<(), warpsmith_collective::Error> {
 /// let driver = EmulatedDriver::builder().devices(2).build();
@@ -142,7 +142,7 @@ impl Communicator {
     pub fn init_all(streams: &[Stream], options: &CommunicatorOptions) -> Result<Vec<Self>> {
         if streams.is_empty() {
             let error =
-                warpsmith_core::Error::EmptyList { operation: "Communicator::init_all", list: "streams" };
+                warpsmith_runtime::Error::EmptyList { operation: "Communicator::init_all", list: "streams" };
             return Err(error.into());
         }
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -299,7 +299,7 @@ impl Communicator {
         }
         for Prepared { call, uses } in &prepared {
             if let Some(other) = uses.iter().find(|used| used.device() != self.device()) {
-                return Err(Error::Runtime(warpsmith_core::Error::DifferentDevices {
+                return Err(Error::Runtime(warpsmith_runtime::Error::DifferentDevices {
                     operation: call.fingerprint.operation.to_string(),
                     what: "a buffer".to_owned(),
                     found: other.device().id(),

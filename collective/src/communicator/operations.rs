@@ -2,8 +2,8 @@
 //!
 //! Each checks its arguments, enqueues itself on the communicator's stream, after earlier work on its buffers, and returns.
 
-use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::site;
+use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::site;
 
 use super::Communicator;
 use super::group::Group;
@@ -240,7 +240,7 @@ impl Communicator {
     /// use std::time::Duration;
     /// use warpsmith_collective::{Communicator, CommunicatorOptions};
     /// use warpsmith_emulated::EmulatedDriver;
-    /// use warpsmith_core::{Device, DeviceBuffer};
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
     ///
     /// # fn main() -> Result<(), warpsmith_collective::Error> {
     /// let driver = EmulatedDriver::builder().devices(2).build();

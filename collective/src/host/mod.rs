@@ -9,8 +9,8 @@ mod arithmetic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpsmith_core::Stream;
-use warpsmith_core::seam::BufferUse;
+use warpsmith_runtime::Stream;
+use warpsmith_runtime::seam::BufferUse;
 
 use crate::backend::{Backend, Batch, Call, Kind, Places};
 use crate::element::{Operator, Reduction};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpsmith_core::Uuid;
+use warpsmith_runtime::Uuid;
 
 use super::hello::{Strangers, TOKEN, dial, listen};
 use super::member::Member;

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpsmith_core::Stream;
-use warpsmith_core::driver::{DevicePtr, Fault, HostAccess, HostWork};
 use warpsmith_emulated::EmulatedDriver;
+use warpsmith_runtime::Stream;
+use warpsmith_runtime::driver::{DevicePtr, Fault, HostAccess, HostWork};
 
 pub(super) use self::calls::{old_table, table};
 use self::numbers::{decode, element_bytes, reduced};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
-use warpsmith_core::driver::library_paths::LibraryPaths;
+use warpsmith_runtime::driver::library_paths::LibraryPaths;
 
 use super::sys::{Comm, Nccl, Status, status};
 

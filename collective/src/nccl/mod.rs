@@ -22,8 +22,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_core::seam::BufferUse;
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use self::calls::{Refused, checked};
 use self::comm::{NotReady, RawComm};
@@ -199,7 +199,7 @@ impl Backend for NcclBackend {
             stream.enqueue_named(batch.name(), uses, |handle| {
                 rank.submit(handle, batch).map_err(|error| {
                     failed = Some(error.clone());
-                    warpsmith_core::Error::from(Error::Communicator(error))
+                    warpsmith_runtime::Error::from(Error::Communicator(error))
                 })
             })
         };

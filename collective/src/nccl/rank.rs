@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpsmith_core::driver::{EventHandle, StreamHandle};
-use warpsmith_core::{Device, DeviceBuffer};
+use warpsmith_runtime::driver::{EventHandle, StreamHandle};
+use warpsmith_runtime::{Device, DeviceBuffer};
 
 use super::calls::{Refused, Target};
 use super::comm::{NotReady, RawComm};
@@ -225,7 +225,7 @@ impl Rank {
     }
 
     /// Whether the device has come to an event.
-    fn is_reached(&self, event: EventHandle) -> warpsmith_core::Result<bool> {
+    fn is_reached(&self, event: EventHandle) -> warpsmith_runtime::Result<bool> {
         self.device.with_context(|| {
             // SAFETY: the context is used while `self` holds the device, and the event is alive.
             let (driver, context) = unsafe { self.device.driver() };

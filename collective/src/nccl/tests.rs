@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_core::graph::{Capture, CaptureMode};
-use warpsmith_core::{DeviceBuffer, Stream};
 use warpsmith_emulated::EmulatedDriver;
+use warpsmith_runtime::graph::{Capture, CaptureMode};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use super::fake::{Script, old_table, table};
 use super::support::{failure, fault, on_streams, streams_of};

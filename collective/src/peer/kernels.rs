@@ -5,13 +5,13 @@ use half::{bf16, f16};
 use warpsmith_collective_kernels::exchange::exchange;
 use warpsmith_collective_kernels::push::push;
 use warpsmith_collective_kernels::reduce::reduce;
-use warpsmith_core::launch::Function;
-use warpsmith_core::{Device, GpuImage};
+use warpsmith_runtime::launch::Function;
+use warpsmith_runtime::{Device, GpuImage};
 
 use crate::element::ElementType;
 
 /// The kernels, compiled for the GPU.
-static IMAGE: GpuImage = warpsmith_core::include_image!("warpsmith_collective_kernels");
+static IMAGE: GpuImage = warpsmith_runtime::include_image!("warpsmith_collective_kernels");
 
 /// The instances of `push` and `reduce` for an element type and a number of ranks.
 fn specs(element: ElementType, world: usize) -> Option<[&'static KernelSpec; 2]> {
@@ -51,13 +51,13 @@ pub(super) struct Kernels {
 impl Kernels {
     /// # Errors
     /// No code for the device in the image.
-    pub fn load(device: &Device, world: usize) -> warpsmith_core::Result<Self> {
+    pub fn load(device: &Device, world: usize) -> warpsmith_runtime::Result<Self> {
         let module = device.load(&IMAGE)?;
         let specs = ElementType::ALL.iter().filter_map(|of| Some((*of, specs(*of, world)?)));
         let load = |(element, [push, reduce]): (_, [_; 2])| {
             Ok((element, [module.function(push)?, module.function(reduce)?]))
         };
-        let reductions = specs.map(load).collect::<warpsmith_core::Result<_>>()?;
+        let reductions = specs.map(load).collect::<warpsmith_runtime::Result<_>>()?;
         let exchange = [module.function(exchange::<u32>::spec())?, module.function(exchange::<u8>::spec())?];
         Ok(Self { reductions, exchange })
     }

@@ -6,9 +6,9 @@ use warpsmith_collective_kernels::exchange::Blocks;
 use warpsmith_collective_kernels::meeting::Meeting;
 use warpsmith_collective_kernels::number::Step;
 use warpsmith_collective_kernels::reduce::options;
-use warpsmith_core::launch::{Function, Launch, RawArguments};
-use warpsmith_core::seam::{Access, BufferUse};
-use warpsmith_core::{DevicePtr, LaunchConfig, Result, Stream};
+use warpsmith_runtime::launch::{Function, Launch, RawArguments};
+use warpsmith_runtime::seam::{Access, BufferUse};
+use warpsmith_runtime::{DevicePtr, LaunchConfig, Result, Stream};
 
 use super::choice::{Shape, Way};
 use super::rank::Rank;

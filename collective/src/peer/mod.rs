@@ -18,8 +18,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use warpsmith_core::Stream;
-use warpsmith_core::seam::BufferUse;
+use warpsmith_runtime::Stream;
+use warpsmith_runtime::seam::BufferUse;
 
 use self::choice::Choice;
 use self::rank::Rank;

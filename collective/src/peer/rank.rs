@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use warpsmith_collective_kernels::meeting::{
     ABORT, CONTROL_WORDS, HEAD_BYTES, HOST_WORDS, MAX_BLOCKS, MAX_RANKS, Meeting, VERDICT, Verdict,
 };
-use warpsmith_core::seam::BufferUse;
-use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Event, PinnedBuffer, Stream};
 
 use super::choice::Choice;
 use super::kernels::Kernels;
@@ -38,7 +38,7 @@ struct HostWords {
 }
 
 impl HostWords {
-    fn new(device: &Device) -> warpsmith_core::Result<Self> {
+    fn new(device: &Device) -> warpsmith_runtime::Result<Self> {
         let mut memory = PinnedBuffer::<u64>::zeroed(device, HOST_WORDS)?;
         let pointer = memory.as_mut_ptr();
         let device_address = device.with_context(|| {
@@ -174,7 +174,7 @@ impl Rank {
             }))
         })();
         let said = made.as_ref().map(|_| Vec::new());
-        let said = said.map_err(|error: &warpsmith_core::Error| error.to_string());
+        let said = said.map_err(|error: &warpsmith_runtime::Error| error.to_string());
         agreement.share(said)?;
         Ok(made?)
     }
@@ -294,7 +294,7 @@ impl Rank {
         stream: &Stream,
         uses: &[BufferUse<'_>],
         batch: &Batch,
-    ) -> warpsmith_core::Result<Option<(Event, Event)>> {
+    ) -> warpsmith_runtime::Result<Option<(Event, Event)>> {
         let record = || {
             if batch.is_captured {
                 return Ok(None);

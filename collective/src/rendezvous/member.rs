@@ -1,6 +1,6 @@
 //! What ranks say about themselves before anything else.
 
-use warpsmith_core::Uuid;
+use warpsmith_runtime::Uuid;
 
 use crate::launch::Launch;
 use crate::machine;

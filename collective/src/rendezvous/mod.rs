@@ -35,7 +35,7 @@ mod run_store;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpsmith_core::Uuid;
+use warpsmith_runtime::Uuid;
 
 pub use self::member::Member;
 pub use self::run_store::RunStore;
@@ -70,7 +70,7 @@ pub struct Meeting {
 }
 
 /// Waits until all ranks of a run are there, and fit. `group` distinguishes several meetings of a run: every rank gives
-/// the same names, each once. `gpu` is the [`uuid`](warpsmith_core::Device::uuid) of the GPU that the rank will use;
+/// the same names, each once. `gpu` is the [`uuid`](warpsmith_runtime::Device::uuid) of the GPU that the rank will use;
 /// emulated devices have none of their own.
 ///
 /// # Errors

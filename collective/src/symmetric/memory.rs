@@ -9,8 +9,8 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use warpsmith_core::memory::SharedMemory;
-use warpsmith_core::{Device, DevicePtr, Stream};
+use warpsmith_runtime::memory::SharedMemory;
+use warpsmith_runtime::{Device, DevicePtr, Stream};
 
 use super::agree::Agreement;
 #[cfg(target_os = "linux")]
@@ -104,14 +104,18 @@ impl PeerMemory {
 ///
 /// # Safety
 /// It is valid, and nothing else uses it meanwhile.
-pub(super) unsafe fn clear(device: &Device, address: DevicePtr, bytes: usize) -> warpsmith_core::Result<()> {
+pub(super) unsafe fn clear(
+    device: &Device,
+    address: DevicePtr,
+    bytes: usize,
+) -> warpsmith_runtime::Result<()> {
     // On a stream of its own: those of the communicator may wait for other ranks.
     let stream = Stream::new(device)?;
     // SAFETY: the caller's promise. The stream is waited for, and the context is used while the device is held.
     unsafe {
         let (driver, context) = device.driver();
         stream.enqueue(&[], |handle| {
-            driver.memset(context, address, 0, bytes, handle).map_err(warpsmith_core::Error::from)
+            driver.memset(context, address, 0, bytes, handle).map_err(warpsmith_runtime::Error::from)
         })?;
     }
     stream.synchronize()
@@ -217,7 +221,7 @@ impl Own {
         let exported = self.memory.export().map_err(|error| error.to_string())?;
         let system = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
         let import = |descriptor| {
-            let memory = warpsmith_core::driver::ExportedMemory(descriptor);
+            let memory = warpsmith_runtime::driver::ExportedMemory(descriptor);
             // SAFETY: the other rank has exported it, which holds as much as this rank's: they have compared the bytes.
             let imported = unsafe { SharedMemory::import(device, &memory, self.memory.bytes()) };
             imported.map(Arc::new).map_err(|error| error.to_string())
@@ -259,10 +263,10 @@ impl Own {
 }
 
 /// Memory of another rank of this process, for this rank's device.
-fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_core::Result<Arc<SharedMemory>> {
+fn reached(device: &Device, theirs: Arc<SharedMemory>) -> warpsmith_runtime::Result<Arc<SharedMemory>> {
     match theirs.allow(device) {
         Ok(()) => Ok(theirs),
-        Err(warpsmith_core::Error::NoPeerAccess { .. }) if device.is_emulated() => {
+        Err(warpsmith_runtime::Error::NoPeerAccess { .. }) if device.is_emulated() => {
             // It may be of another driver.
             // SAFETY: it is the memory of that value, with its size.
             unsafe { SharedMemory::import(device, &theirs.export()?, theirs.bytes()) }.map(Arc::new)

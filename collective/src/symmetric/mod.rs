@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::site;
-use warpsmith_core::{Device, DeviceBuffer, DevicePtr, Stream};
+use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Stream};
 
 pub(crate) use self::agree::Agreement;
 pub(crate) use self::memory::PeerMemory;
@@ -123,7 +123,7 @@ const FREED_WITHIN: Duration = Duration::from_secs(1);
 ///
 /// ```
 /// use warpsmith_collective::{Communicator, CommunicatorOptions, ipc_collect};
-/// use warpsmith_core::{Device, Stream};
+/// use warpsmith_runtime::{Device, Stream};
 ///
 /// # fn main() -> Result<(), warpsmith_collective::Error> {
 /// # if !cfg!(target_os = "linux") { return Ok(()) }
@@ -191,7 +191,7 @@ impl Common {
     }
 
     /// Fails once a kernel of another rank may use the elements at a time at which this rank's program would not expect it.
-    fn may_use(&self) -> Result<(), warpsmith_core::Error> {
+    fn may_use(&self) -> Result<(), warpsmith_runtime::Error> {
         match self.operations.have_failed() {
             false => Ok(()),
             true => Err(Error::Withdrawn { bytes: self.bytes }.into()),
@@ -210,7 +210,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(PAD_BYTES));
         let Some(bytes) = bytes.filter(|bytes| *bytes <= isize::MAX as usize) else {
             let error =
-                warpsmith_core::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
+                warpsmith_runtime::Error::TooManyElements { elements: len, element_bytes: size_of::<T>() };
             return Err(error.into());
         };
         let tables = |placed: &Placed| {
@@ -298,7 +298,7 @@ impl<T: DeviceCopy> SymmetricBuffer<T> {
     /// # Errors
     /// As that.
     #[track_caller]
-    pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_core::Error> {
+    pub fn copy_from_host(&mut self, elements: &[T]) -> Result<(), warpsmith_runtime::Error> {
         let _site = site();
         self.buffer.copy_from_host(elements)
     }
@@ -343,7 +343,7 @@ impl<T: DeviceCopy> fmt::Debug for SymmetricBuffer<T> {
 
 /// Whether a device's memory can be shared with other ranks: the host whose processes can map it, or why none can.
 pub(crate) fn host_of(device: &Device) -> Result<String, String> {
-    match warpsmith_core::memory::SharedMemory::is_supported(device) {
+    match warpsmith_runtime::memory::SharedMemory::is_supported(device) {
         Ok(true) => Ok(crate::machine::identity().to_owned()),
         Ok(false) => Err(format!("{} has no memory that other ranks can map", device.id())),
         Err(error) => Err(error.to_string()),

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use warpsmith_core::{Device, DevicePtr};
+use warpsmith_runtime::{Device, DevicePtr};
 
 use super::agree::{Agreement, MOST_SAID};
 use super::memory::{PeerMemory, clear};
@@ -84,7 +84,7 @@ impl Pool {
         agreement: &Agreement<'_>,
         device: &Device,
         bytes: usize,
-        make: impl FnOnce(&Placed) -> warpsmith_core::Result<R>,
+        make: impl FnOnce(&Placed) -> warpsmith_runtime::Result<R>,
     ) -> Result<(Arc<Placed>, R)> {
         let bytes = bytes.next_multiple_of(ALIGNMENT);
         let known = self.known();

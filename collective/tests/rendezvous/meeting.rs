@@ -155,7 +155,7 @@ fn another_version_is_named() {
 
 #[test]
 fn two_ranks_on_one_gpu_are_named() {
-    let gpu = |last| Some(warpsmith_core::Uuid([9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, last]));
+    let gpu = |last| Some(warpsmith_runtime::Uuid([9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3, 4, 5, last]));
     let store = in_memory();
     let outcomes = std::thread::scope(|scope| {
         let gpus = [1, 2, 1];

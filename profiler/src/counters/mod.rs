@@ -17,9 +17,9 @@ mod tests;
 
 use std::sync::Arc;
 
-use warpsmith_core::Device;
-use warpsmith_core::driver::counters::CounterError;
-use warpsmith_core::seam::{Observation, observe, open_devices};
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::counters::CounterError;
+use warpsmith_runtime::seam::{Observation, observe, open_devices};
 use warpsmith_trace::counters::CounterReport;
 
 use self::observer::{Counting, CountingObserver};

@@ -10,9 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use warpsmith_core::Device;
-use warpsmith_core::driver::counters::{CounterError, CounterResult};
-use warpsmith_core::seam::{Ended, Observed, Observer, Operation, WeakDevice, is_any_stream_capturing};
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::counters::{CounterError, CounterResult};
+use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, WeakDevice, is_any_stream_capturing};
 use warpsmith_trace::counters::{CounterDevice, CounterReport};
 
 use super::source::Source;

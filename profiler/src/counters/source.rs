@@ -1,7 +1,7 @@
 //! [`Source`]: the driver's counters. Its methods are called by an observer, for one operation of the process at a time.
 
-use warpsmith_core::Device;
-use warpsmith_core::driver::counters::{Counted, CounterResult, CounterSetup};
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::counters::{Counted, CounterResult, CounterSetup};
 
 pub(super) trait Source: Send + Sync {
     /// Prepares a device.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use warpsmith_core::driver::counters::{Counted, Counter, CounterKind};
+use warpsmith_runtime::driver::counters::{Counted, Counter, CounterKind};
 use warpsmith_trace::counters::{CounterDevice, CounterReport, KernelCounters, MetricValues, Stall};
 
 /// The stall that is none: the warp issues its instruction.

@@ -5,12 +5,12 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use warpsmith_core::driver::counters::{
+use warpsmith_runtime::driver::counters::{
     Counted, Counter, CounterError, CounterKind, CounterResult, CounterSetup,
 };
-use warpsmith_core::{Device, DeviceBuffer, Stream, TypedKernel};
 use warpsmith_runtime::emulated::EmulatedDriver;
 use warpsmith_runtime::{Capture, Launch};
+use warpsmith_runtime::{Device, DeviceBuffer, Stream, TypedKernel};
 use warpsmith_trace::counters::CounterReport;
 
 use super::kernels::{Empty, IMAGE, Spin};
@@ -331,7 +331,7 @@ fn stopping_waits_for_the_operation_that_is_counted() {
                 stream.enqueue_named("slow", &[], |_| {
                     begun.send(()).unwrap();
                     may_proceed.recv().unwrap();
-                    Ok::<(), warpsmith_core::Error>(())
+                    Ok::<(), warpsmith_runtime::Error>(())
                 })
             };
             enqueued.unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use foldhash::{HashMap, HashSet};
-use warpsmith_core::seam::{GraphNodes, GraphWork};
+use warpsmith_runtime::seam::{GraphNodes, GraphWork};
 
 use super::nodes::{Entry as NodeEntry, Found, Nodes, Place, Seen, Work};
 use super::{Joiner, ORIGINS, Origin};
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     fn list(id: u64, nodes: usize) -> Arc<GraphNodes> {
-        let node = warpsmith_core::seam::GraphNode {
+        let node = warpsmith_runtime::seam::GraphNode {
             part: 0,
             number: None,
             work: GraphWork::Copy,

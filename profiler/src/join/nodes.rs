@@ -3,7 +3,7 @@
 //! The runtime lists the nodes of an executable with the numbers that the driver gave their originals; the executable's own
 //! nodes have others. What is known of these is that nodes of the graph itself keep the lower half, and that those of graphs
 //! within follow them with the next numbers, graph by graph in the order of the parts, or have an upper half of their own
-//! ([`activity_node`](warpsmith_core::driver::activity::ActivityDriver::activity_node)). A driver may not keep to that, and where
+//! ([`activity_node`](warpsmith_runtime::driver::activity::ActivityDriver::activity_node)). A driver may not keep to that, and where
 //! CUPTI was not there when the executable was made, the numbers are unknown. So every guess is checked by what the nodes do:
 //! nodes of one upper half are those of a part of the list, or of all of it, if each has an entry there with the same work. If
 //! none fits by numbers, the order is tried, once all nodes were seen. If nothing fits, or if parts fit that were captured in

@@ -1,6 +1,6 @@
 //! Records of calls of the driver, and of the work that they enqueued.
 
-use warpsmith_core::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
+use warpsmith_runtime::driver::activity::{ActivityPlace, ActivityTransfer, ActivityWait};
 use warpsmith_trace::{self as trace, Kernel, Library, Name, Record, Sync, SyncKind, Transfer, TransferKind};
 
 use super::nodes::Seen;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use warpsmith_core::driver::activity::thread_number;
+use warpsmith_runtime::driver::activity::thread_number;
 use warpsmith_trace::Name;
 
 use super::Recording;
@@ -265,7 +265,7 @@ impl Local {
 mod tests {
     use std::sync::mpsc;
 
-    use warpsmith_core::driver::activity::ActivityOptions;
+    use warpsmith_runtime::driver::activity::ActivityOptions;
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use gpu_spec::KernelSpec;
-use warpsmith_core::driver::Driver;
-use warpsmith_core::driver::activity::{ActivityOptions, nanoseconds};
-use warpsmith_core::seam::{GraphNodes, open_devices};
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::activity::{ActivityOptions, nanoseconds};
+use warpsmith_runtime::seam::{GraphNodes, open_devices};
 use warpsmith_trace::{Counter, CounterId, Definitions, Name, Names};
 
 use self::log::{CHUNK_BYTES, Local, Log, Taken};

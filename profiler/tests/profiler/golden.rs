@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::{Record, Trace};
-use warpsmith_ranges::{mark, range};
+use warpsmith_runtime::ranges::{mark, range};
 use warpsmith_runtime::{DeviceBuffer, Graph, Launch};
 
 use crate::alone::only_alone;

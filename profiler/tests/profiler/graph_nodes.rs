@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use warpsmith_profiler::ProfilerOptions;
 use warpsmith_profiler::trace::Trace;
-use warpsmith_ranges::range;
+use warpsmith_runtime::ranges::range;
 use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
 
 use crate::alone::only_alone;

@@ -2,8 +2,8 @@
 
 use warpsmith_profiler::trace::Trace;
 use warpsmith_profiler::{Profiler, ProfilerError, ProfilerOptions};
-use warpsmith_ranges::{nvtx, range};
 use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::ranges::{nvtx, range};
 use warpsmith_runtime::{Device, DeviceBuffer};
 
 use crate::alone::only_alone;

@@ -2,8 +2,8 @@
 
 use warpsmith_profiler::trace::{Trace, Transfer};
 use warpsmith_profiler::{Profiler, ProfilerOptions};
-use warpsmith_ranges::range;
 use warpsmith_runtime::graph::CaptureMode;
+use warpsmith_runtime::ranges::range;
 use warpsmith_runtime::{
     Capture, Device, DeviceBuffer, Error, Graph, GraphExec, Launch, Stream, TypedKernel,
 };

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use warpsmith_profiler::trace::Trace;
 use warpsmith_profiler::{ProfilerError, ProfilerOptions, Schedule};
-use warpsmith_ranges::{end, mark, range, start as start_range};
 use warpsmith_runtime::DeviceBuffer;
+use warpsmith_runtime::ranges::{end, mark, range, start as start_range};
 
 use crate::alone::only_alone;
 use crate::common::*;
@@ -45,7 +45,7 @@ fn work_belongs_to_the_innermost_range() {
 fn a_range_may_end_on_another_thread() {
     only_alone!();
     let profiler = start();
-    let id = start_range(|| warpsmith_ranges::Label::new("request"));
+    let id = start_range(|| warpsmith_runtime::ranges::Label::new("request"));
     std::thread::spawn(move || end(id)).join().unwrap();
     let _open = range!("open at the end");
     let trace = profiler.stop().unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use warpsmith_profiler::trace::{Library, Trace, TransferKind};
 use warpsmith_profiler::{Profiler, ProfilerOptions};
-use warpsmith_ranges::range;
+use warpsmith_runtime::ranges::range;
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 use crate::alone::only_alone;

@@ -1,7 +1,7 @@
 //! What is done with the bytes of a fuzzer that makes sparse matrices: no input may panic or hang.
 
+use warpsmith_libraries::sparse::{self, Csr, Product};
 use warpsmith_runtime::emulated::EmulatedDriver;
-use warpsmith_runtime::library::sparse::{self, Csr, Product};
 use warpsmith_runtime::{Device, DeviceBuffer};
 
 /// Offsets and columns of a sparse matrix, which is multiplied on the emulated device if it is one.

@@ -1,7 +1,7 @@
 //! Attention of small heads of every size, type and layout, against a reference in `f64`, from poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
     Attention, Element, HeadElement, Heads, HeadsMut, Offsets, TensorError, attention, attention_with_sums,
 };

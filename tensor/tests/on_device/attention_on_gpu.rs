@@ -2,7 +2,7 @@
 
 mod on_gpu {
     use half::{bf16, f16};
-    use warpsmith_core::Stream;
+    use warpsmith_runtime::Stream;
 
     use crate::attention::{Case, Data, Precise};
     use crate::attention_backward::Backward;

@@ -1,14 +1,14 @@
 //! Scales, biases and activations in the kernels of products, and batches.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, Element, Epilogue, F8E4M3, Matrix, TensorError, matmul, matmul_fused};
 
 use crate::number::{Number, Stored, random, random_integers};
 use crate::under_test;
 
 /// What an epilogue makes of a sum.
-fn finished(epilogue: &Epilogue<'_, impl warpsmith_core::DeviceCopy>, sum: f64, bias: f64) -> f64 {
+fn finished(epilogue: &Epilogue<'_, impl warpsmith_runtime::DeviceCopy>, sum: f64, bias: f64) -> f64 {
     let x = f64::from(epilogue.scale) * sum + bias;
     match epilogue.activation {
         Activation::None => x,

@@ -1,7 +1,7 @@
 //! Products of few rows, and by weights of 4 bits.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{
     Activation, Element4, Epilogue, Matrix, TensorError, Weights4, matmul, matmul_4bit, matmul_fused,
 };

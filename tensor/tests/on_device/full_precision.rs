@@ -1,6 +1,6 @@
 //! Products of `f32` in full precision, without tensor cores and by three products of TF32: every layout, anywhere in memory.
 
-use warpsmith_core::{DeviceBuffer, Result, Stream};
+use warpsmith_runtime::{DeviceBuffer, Result, Stream};
 use warpsmith_tensor::{Activation, Epilogue, Matrix, MatrixMut, TensorError, matmul_f32, matmul_tf32x3};
 
 use crate::under_test;

@@ -1,7 +1,7 @@
 //! Products of groups of rows, each by a matrix of its own, from poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, Epilogue, GroupedElement, Matrix, TensorError, matmul_grouped};
 
 use crate::number::{Number, Stored, random_integers};

@@ -1,7 +1,7 @@
 //! Products of small matrices of every type and layout, against sums of integers and of `f64`, from poisoned outputs.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, DeviceSlice2, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice2, Stream};
 use warpsmith_tensor::{Element, F8E4M3, Matrix, TensorError, matmul};
 
 use crate::number::{Number, Stored, random, random_integers};

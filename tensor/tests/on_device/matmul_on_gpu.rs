@@ -2,7 +2,7 @@
 
 mod on_gpu {
     use half::{bf16, f16};
-    use warpsmith_core::{DeviceBuffer, Stream};
+    use warpsmith_runtime::{DeviceBuffer, Stream};
     use warpsmith_tensor::{
         BlockScales, Epilogue, F8E4M3, Matrix, Schedule, matmul, matmul_f32, matmul_grouped, matmul_scaled,
         matmul_tf32x3, matmul_with,

@@ -1,7 +1,7 @@
 //! Types of matrices by their numbers, and matrices by rows or columns with the products that are expected.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Element, F8E4M3, Matrix};
 
 /// A type of matrices.

@@ -1,7 +1,7 @@
 //! Products of 8-bit floating-point numbers with scales for blocks, from poisoned outputs.
 
 use half::bf16;
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, BlockScales, Epilogue, F8E4M3, Matrix, TensorError, matmul_scaled};
 
 use crate::number::{Number, Stored, random_integers};

@@ -1,7 +1,7 @@
 //! Products by schedules of one's own: parts of K, clusters.
 
 use half::{bf16, f16};
-use warpsmith_core::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, Stream};
 use warpsmith_tensor::{Activation, Epilogue, F8E4M3, Matrix, Schedule, TensorError, matmul_with};
 
 use crate::number::{Number, Stored, random_integers};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpsmith_runtime::Device;
-use warpsmith_store::{DamagedLines, LaunchStore};
+use warpsmith_runtime::store::{DamagedLines, LaunchStore};
 
 use super::Program;
 use super::args::TuneArgs;
@@ -62,7 +62,7 @@ fn install_store(program: &Program<'_>, args: &TuneArgs, device: &Device) {
         return LaunchStore::in_memory().install(device);
     }
     // An emulated device has a store in memory unless another is set.
-    let opened = warpsmith_store::shared();
+    let opened = warpsmith_runtime::store::shared();
     opened.store.install(device);
     damaged(program, opened.store.path(), &opened.damaged);
 }
@@ -118,7 +118,7 @@ mod tests {
         };
         let of = |store: &LaunchStore, kept| on(store, false, kept);
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
-        let store = warpsmith_store::open(&directory).store;
+        let store = warpsmith_runtime::store::open(&directory).store;
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 timings in 2.0 s; no winner is kept\n");
         assert_eq!(of(&store, 1), format!("3 timings in 2.0 s; 1 winner is kept in {}\n", path.display()));

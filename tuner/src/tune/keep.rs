@@ -1,8 +1,8 @@
 //! The code that is tuned, and its winners in the launch store.
 
 use gpu_spec::KernelSpec;
+use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith_runtime::{Device, GpuImage};
-use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
 use crate::document::Record;
 use crate::error::Result;

@@ -28,7 +28,7 @@ pub fn document(bytes: &[u8]) {
 
 /// A line of the launch store.
 pub fn store_line(bytes: &[u8]) {
-    let _ = warpsmith_store::check_line(bytes);
+    let _ = warpsmith_runtime::store::check_line(bytes);
 }
 
 /// Options on the command line: configurations, axes, ranges, sizes, percentages.

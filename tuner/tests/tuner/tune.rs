@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::fakes::{Directory, Fake, run, simulated, suite};
 use warpsmith_runtime::emulated::{EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::store::{LaunchStore, TuningKey};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
-use warpsmith_store::{LaunchStore, TuningKey};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
@@ -157,7 +157,7 @@ fn ranges_keep_the_winner_of_the_largest_size() {
     let directory = Directory::new("range");
     for _ in 0..2 {
         let device = by_case();
-        warpsmith_store::open(&directory.0).store.install(&device);
+        warpsmith_runtime::store::open(&directory.0).store.install(&device);
         let sizes = [1500, 1024, 1100, 2048];
         let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &Tuning::default(), ALL);
         let winners: Vec<String> = outcomes

@@ -20,15 +20,11 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "runtime/core",
+        "runtime",
         &[
-            "snapshot", "error", "device", "check", "stream", "event", "memory", "transfer", "launch",
-            "module", "graph", "seam", "open",
+            "ranges", "snapshot", "error", "device", "check", "stream", "event", "memory", "transfer",
+            "launch", "module", "graph", "seam", "open",
         ],
-    ),
-    (
-        "profiler/ranges",
-        &["state", "label", "misuse", "listener", "injection", "stack", "started", "nvtx", "layer", "macros"],
     ),
     (
         "profiler/trace",
@@ -116,7 +112,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "runtime/libraries",
+        "libraries",
         &[
             "element",
             "error",

@@ -1,0 +1,400 @@
+//! [`gemm`]: products of matrices, and of batches of one shape.
+
+use std::ffi::c_void;
+
+use cudarc::cublas::sys::{self, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t};
+
+use super::handle::{self, Handle, check_with};
+use super::host::{self, HostMatrix};
+use super::lt;
+use super::matrix::{Layout, Matrix, MatrixMut};
+use super::settings::Math;
+use super::types::sealed::Sum;
+use super::types::{Element, Multiply, Scale};
+use crate::element::{DataType, Element as Number, code};
+use crate::error::{LibraryError, check_devices};
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
+use warpsmith_runtime::seam::Access;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// The factors of a product, and the precision of its computation.
+///
+/// ```
+/// use warpsmith_libraries::blas::Gemm;
+///
+/// let sum = Gemm { beta: 1f32, ..Gemm::default() };
+/// assert_eq!((sum.alpha, sum.math), (1.0, None));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Gemm<S> {
+    /// The factor of the product: 1 by default.
+    pub alpha: S,
+    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
+    pub beta: S,
+    /// `None` for the device's default ([`math`](super::math)).
+    pub math: Option<Math>,
+}
+
+impl<S: Sum> Default for Gemm<S> {
+    fn default() -> Self {
+        Self { alpha: S::from_f64(1.0), beta: S::from_f64(0.0), math: None }
+    }
+}
+
+/// Enqueues `c = alpha * a * b + beta * c`, for each matrix of a batch.
+///
+/// All are row-major; each may be transposed. In a batch, an input of one matrix is used for every output. Without
+/// elements in the output nothing is done; with inner dimensions of 0 the product is 0. With an `alpha` of 0 the inputs are
+/// not read, with a `beta` of 0 the output is not. On an error nothing was enqueued.
+///
+/// On a GPU it is cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; 8-bit floating point goes to
+/// [`matmul`](super::matmul). It may be captured.
+///
+/// ```
+/// use warpsmith_libraries::blas::{self, Gemm, Matrix, MatrixMut};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = DeviceBuffer::from_host(&stream, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let mut c = DeviceBuffer::zeros(&stream, 4)?;
+/// let matrix = Matrix::new(&a, 2, 3)?;
+/// blas::gemm(&stream, Gemm::default(), matrix, matrix.transposed(), MatrixMut::new(&mut c, 2, 2)?)?;
+/// assert_eq!(c.to_host()?, [14.0, 32.0, 32.0, 77.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`LibraryError::Shape`] for shapes or batches that do not fit; [`LibraryError::Unsupported`] for what this GPU does
+/// not multiply: 8-bit integers need strides and addresses that are multiples of 4, 8-bit floating point see
+/// [`matmul`](super::matmul); [`LibraryError::Missing`]; [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever
+/// the library or the driver reports.
+#[track_caller]
+pub fn gemm<A, B, C>(
+    stream: &Stream,
+    options: Gemm<Scale<A>>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    let _site = site();
+    let device = stream.device();
+    let problem = Problem::new("gemm", stream, &a, &b, &c)?;
+    if problem.is_nothing() {
+        return Ok(());
+    }
+    let math = options.math.unwrap_or_else(|| super::math(device));
+    if problem.is_zero(options.alpha) {
+        let zeros = Zeros::<A, B>::new(stream, &problem)?;
+        let (a, b) = zeros.matrices()?;
+        // Zero, whatever it is scaled by.
+        return gemm(stream, Gemm { alpha: Scale::<A>::from_f64(1.0), ..options }, a, b, c);
+    }
+    if is_float8(A::TYPE) {
+        let Gemm { alpha, beta, .. } = options;
+        let options = lt::Matmul { alpha, beta, math: Some(math), ..lt::Matmul::default() };
+        return lt::matmul(stream, &options, a, b, c);
+    }
+    problem.check_support()?;
+    let parts = [a.slice.used(Access::Read), b.slice.used(Access::Read), c.slice.used()];
+    let Gemm { alpha, beta, .. } = options;
+    let call = |handle: &mut Handle| {
+        handle.set_math(math, A::TYPE)?;
+        problem.call(handle, math, device, &alpha, &beta)
+    };
+    handle::enqueue(
+        stream,
+        "blas::gemm",
+        &parts,
+        call,
+        problem.on_host::<A, B, C>(alpha, beta, |_, value| value),
+    )
+}
+
+/// Inputs with which a product is zero: for one without an inner dimension, which the libraries do not take, and one whose
+/// factor is 0, for which they read the inputs of some types, so that NaN in them comes through.
+pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
+    a: DeviceBuffer<A>,
+    b: DeviceBuffer<B>,
+    rows: usize,
+    cols: usize,
+}
+
+impl<A: Element, B: Element> Zeros<A, B> {
+    /// An inner dimension that suits every type.
+    const INNER: usize = 16;
+
+    #[cold]
+    #[track_caller]
+    pub fn new(stream: &Stream, problem: &Problem) -> Result<Self> {
+        let _site = site();
+        let (rows, cols) = (problem.m, problem.n);
+        let elements = |count: usize| count.saturating_mul(Self::INNER);
+        Ok(Self {
+            a: DeviceBuffer::zeros(stream, elements(rows))?,
+            b: DeviceBuffer::zeros(stream, elements(cols))?,
+            rows,
+            cols,
+        })
+    }
+
+    pub fn matrices(&self) -> Result<(Matrix<'_, A>, Matrix<'_, B>)> {
+        let b = Matrix::new(&self.b, self.cols, Self::INNER)?;
+        Ok((Matrix::new(&self.a, self.rows, Self::INNER)?, b.transposed()))
+    }
+}
+
+/// A matrix for cuBLAS.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operand {
+    pub ptr: u64,
+    pub data: DataType,
+    pub layout: Layout,
+}
+
+impl Operand {
+    /// How it is read by cuBLAS, for which a row-major matrix is the transpose.
+    pub fn operation(&self) -> cublasOperation_t {
+        operation(self.layout.is_transposed)
+    }
+}
+
+/// cuBLAS's name for a transpose, or none.
+pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
+    match is_transposed {
+        true => cublasOperation_t::CUBLAS_OP_T,
+        false => cublasOperation_t::CUBLAS_OP_N,
+    }
+}
+
+/// A product whose shapes fit: m x n of inner dimension k.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Problem {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: Operand,
+    pub b: Operand,
+    /// Not transposed.
+    pub c: Operand,
+}
+
+impl Problem {
+    #[inline]
+    #[track_caller]
+    pub fn new<A: Element, B: Element, C: Element>(
+        operation: &'static str,
+        stream: &Stream,
+        a: &Matrix<'_, A>,
+        b: &Matrix<'_, B>,
+        c: &MatrixMut<'_, C>,
+    ) -> Result<Self> {
+        let _site = site();
+        let used = [(a.slice.device(), "a"), (b.slice.device(), "b"), (c.slice.device(), "c")];
+        check_devices(stream, "multiplying matrices", used)?;
+        let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
+        let count = c.layout.count();
+        let counts = [a.layout.count(), b.layout.count()];
+        if (a.layout.rows(), b.layout.rows(), b.layout.cols()) != (m, k, n)
+            || counts.iter().any(|inputs| *inputs != count && *inputs != 1)
+        {
+            return Err(misfit(operation, [&a.layout, &b.layout, &c.layout]));
+        }
+        let a = Operand { ptr: a.slice.as_device_ptr().0, data: A::TYPE, layout: a.layout.broadcast(count) };
+        let b = Operand { ptr: b.slice.as_device_ptr().0, data: B::TYPE, layout: b.layout.broadcast(count) };
+        let c = Operand { ptr: c.slice.as_device_ptr().0, data: C::TYPE, layout: c.layout };
+        Ok(Self { m, n, k, a, b, c })
+    }
+
+    /// Whether there is nothing to be written.
+    pub fn is_nothing(&self) -> bool {
+        self.c.layout.is_empty()
+    }
+
+    /// Whether the product is zero: without an inner dimension, or with a factor of 0.
+    pub fn is_zero<S: Sum>(&self, alpha: S) -> bool {
+        self.k == 0 || alpha == S::from_f64(0.0)
+    }
+
+    /// The same for an output that is not transposed: that of a transposed one is the product of the other two's
+    /// transposes the other way round.
+    pub fn upright(self) -> Self {
+        if !self.c.layout.is_transposed {
+            return self;
+        }
+        let flip = |operand: Operand| Operand { layout: operand.layout.transposed(), ..operand };
+        Self { m: self.n, n: self.m, k: self.k, a: flip(self.b), b: flip(self.a), c: flip(self.c) }
+    }
+
+    /// On any device, so that what runs on the emulated one runs on a GPU.
+    pub fn check_support(&self) -> Result<()> {
+        let of_four = |Operand { ptr, layout, .. }: &Operand| {
+            let between = layout.count() == 1 || layout.batch_stride.is_multiple_of(4);
+            ptr.is_multiple_of(4) && layout.leading() % 4 == 0 && between
+        };
+        if self.a.data != DataType::I8 || (of_four(&self.a) && of_four(&self.b)) {
+            return Ok(());
+        }
+        let of = |Operand { ptr, layout, .. }: &Operand| {
+            let (stride, batch) = (layout.leading(), layout.batch_stride);
+            format!("a stride of {stride}, a batch stride of {batch}, at {ptr:#x}")
+        };
+        let what = format!("a product of i8 with {} and {}", of(&self.a), of(&self.b));
+        Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4"))
+    }
+
+    /// Calls cuBLAS: columns of a column-major matrix are our rows, so it computes the transpose of the output.
+    pub fn call<S>(
+        &self,
+        handle: &mut Handle,
+        math: Math,
+        device: &Device,
+        alpha: &S,
+        beta: &S,
+    ) -> Result<()> {
+        let problem = self.upright();
+        let Problem { m, n, k, a, b, c } = &problem;
+        let (m, n, k) = (*m as i64, *n as i64, *k as i64);
+        let pointer = |operand: &Operand| operand.ptr as *const c_void;
+        let (alpha, beta) = (std::ptr::from_ref(alpha).cast(), std::ptr::from_ref(beta).cast());
+        let compute = compute_type(a.data, math, device);
+        let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
+        let (call, status) = if c.layout.count() == 1 {
+            // SAFETY: the handle is alive and ours; the layouts lie inside of memory that is noted as used, of these
+            // types; the scalars are of the type that the compute type requires.
+            let status = unsafe {
+                sys::cublasGemmEx_64(
+                    handle.raw(),
+                    b.operation(),
+                    a.operation(),
+                    n,
+                    m,
+                    k,
+                    alpha,
+                    pointer(b),
+                    code::cublas(b.data),
+                    b.layout.leading(),
+                    pointer(a),
+                    code::cublas(a.data),
+                    a.layout.leading(),
+                    beta,
+                    c.ptr as *mut c_void,
+                    code::cublas(c.data),
+                    c.layout.leading(),
+                    compute,
+                    algorithm,
+                )
+            };
+            ("cublasGemmEx", status)
+        } else {
+            let step = |operand: &Operand| operand.layout.batch_stride as i64;
+            // SAFETY: as above.
+            let status = unsafe {
+                sys::cublasGemmStridedBatchedEx_64(
+                    handle.raw(),
+                    b.operation(),
+                    a.operation(),
+                    n,
+                    m,
+                    k,
+                    alpha,
+                    pointer(b),
+                    code::cublas(b.data),
+                    b.layout.leading(),
+                    step(b),
+                    pointer(a),
+                    code::cublas(a.data),
+                    a.layout.leading(),
+                    step(a),
+                    beta,
+                    c.ptr as *mut c_void,
+                    code::cublas(c.data),
+                    c.layout.leading(),
+                    step(c),
+                    c.layout.count() as i64,
+                    compute,
+                    algorithm,
+                )
+            };
+            ("cublasGemmStridedBatchedEx", status)
+        };
+        check_with(call, status, || self.to_string())
+    }
+
+    /// The implementation of the emulated device: `finish` gets the column and the sum of each element.
+    pub fn on_host<A, B, C>(
+        self,
+        alpha: A::Sum,
+        beta: A::Sum,
+        finish: impl Fn(usize, f64) -> f64 + Send + Sync + 'static,
+    ) -> impl Fn() + Send + Sync + 'static
+    where
+        A: Element,
+        B: Element<Sum = A::Sum>,
+        C: Element<Sum = A::Sum>,
+    {
+        let matrices = [self.a, self.b, self.c].map(|Operand { ptr, layout, .. }| HostMatrix { ptr, layout });
+        // SAFETY: the layouts lie inside of memory that is noted as used by this work, that of `c` to be written; the
+        // types are those of the problem, and the shapes fit.
+        move || unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, &finish) }
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { m, n, k, a, b, c } = self;
+        write!(
+            f,
+            "{m} x {n} x {k} of {:?}, {:?} and {:?} with strides of {}, {} and {}, {} of them",
+            a.data,
+            b.data,
+            c.data,
+            a.layout.stride,
+            b.layout.stride,
+            c.layout.stride,
+            c.layout.count()
+        )
+    }
+}
+
+#[cold]
+fn misfit(operation: &'static str, [a, b, c]: [&Layout; 3]) -> warpsmith_runtime::error::Error {
+    let shape = |layout: &Layout| match layout.count() {
+        1 => format!("{} x {}", layout.rows(), layout.cols()),
+        count => format!("{count} of {} x {}", layout.rows(), layout.cols()),
+    };
+    let problem = format!(
+        "a ({}) times b ({}) does not give c ({}): they must be m x k, k x n and m x n, as many inputs as outputs or one",
+        shape(a),
+        shape(b),
+        shape(c)
+    );
+    LibraryError::shape(operation, problem)
+}
+
+pub(super) fn is_float8(data: DataType) -> bool {
+    matches!(data, DataType::F8E4M3 | DataType::F8E5M2)
+}
+
+/// How products of a type are computed.
+pub(super) fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
+    match data {
+        DataType::F32 if uses_tf32(math, device) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
+        DataType::F64 => cublasComputeType_t::CUBLAS_COMPUTE_64F,
+        DataType::I8 | DataType::I32 => cublasComputeType_t::CUBLAS_COMPUTE_32I,
+        _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+    }
+}
+
+pub(super) fn uses_tf32(math: Math, device: &Device) -> bool {
+    math.allow_tf32 && device.capability() >= (8, 0)
+}

@@ -1,0 +1,238 @@
+//! [`Handle`]: a handle of cuBLAS that remembers how it is set up; and [`enqueue`], which all calls go through.
+
+use std::ffi::c_void;
+
+use cudarc::{cublas, cublaslt};
+
+use super::State;
+use super::settings::{Math, workspaces};
+use crate::element::DataType;
+use crate::error::LibraryError;
+use crate::handles::LibraryHandle;
+use crate::vendor::Vendor;
+use warpsmith_runtime::driver::StreamHandle;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::stream::Stream;
+
+use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
+
+/// The name under which a stream keeps its workspace.
+const WORKSPACE: &str = "cuBLAS";
+
+/// A handle of cuBLAS.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    raw: sys::cublasHandle_t,
+    /// The address and the bytes of its workspace; `None` when it has cuBLAS's own.
+    workspace: Option<(u64, usize)>,
+    math: cublasMath_t,
+    pointers: cublasPointerMode_t,
+}
+
+// SAFETY: cuBLAS's handles may be used from any thread, by one at a time.
+unsafe impl Send for Handle {}
+
+impl LibraryHandle for Handle {
+    fn create() -> Result<Self> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
+        check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut raw) })?;
+        Ok(Self {
+            raw,
+            workspace: None,
+            math: cublasMath_t::CUBLAS_DEFAULT_MATH,
+            pointers: cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
+        })
+    }
+
+    fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
+        // It resets the workspace.
+        self.workspace = None;
+        // SAFETY: the handle is alive and nothing else uses it; the stream is alive.
+        check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
+        unsafe { sys::cublasDestroy_v2(self.raw) };
+    }
+}
+
+impl Handle {
+    pub fn raw(&self) -> sys::cublasHandle_t {
+        self.raw
+    }
+
+    fn set_workspace(&mut self, ptr: u64, bytes: usize) -> Result<()> {
+        if self.workspace != Some((ptr, bytes)) {
+            // SAFETY: the handle is ours; the memory is the stream's for this purpose.
+            let status = unsafe { sys::cublasSetWorkspace_v2(self.raw, ptr as *mut c_void, bytes) };
+            check("cublasSetWorkspace", status)?;
+            self.workspace = Some((ptr, bytes));
+        }
+        Ok(())
+    }
+
+    /// How products of this type are computed.
+    pub fn set_math(&mut self, math: Math, elements: DataType) -> Result<()> {
+        let may_reduce = match elements {
+            DataType::F16 => math.allow_fp16_reduced_precision_reduction,
+            DataType::Bf16 => math.allow_bf16_reduced_precision_reduction,
+            _ => true,
+        };
+        let mode = match may_reduce {
+            true => cublasMath_t::CUBLAS_DEFAULT_MATH,
+            false => cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+        };
+        if self.math != mode {
+            // SAFETY: the handle is alive and nothing else uses it.
+            check("cublasSetMathMode", unsafe { sys::cublasSetMathMode(self.raw, mode) })?;
+            self.math = mode;
+        }
+        Ok(())
+    }
+
+    /// Whether scalars, `alpha` and results, are on the device.
+    pub fn set_device_scalars(&mut self, on_device: bool) -> Result<()> {
+        let mode = match on_device {
+            true => cublasPointerMode_t::CUBLAS_POINTER_MODE_DEVICE,
+            false => cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
+        };
+        if self.pointers != mode {
+            // SAFETY: the handle is alive and nothing else uses it.
+            check("cublasSetPointerMode", unsafe { sys::cublasSetPointerMode_v2(self.raw, mode) })?;
+            self.pointers = mode;
+        }
+        Ok(())
+    }
+}
+
+/// A handle of cuBLASLt. It belongs to no stream.
+#[derive(Debug)]
+pub(crate) struct LtHandle(cublaslt::sys::cublasLtHandle_t);
+
+// SAFETY: cuBLASLt's handles may be used from any thread.
+unsafe impl Send for LtHandle {}
+
+impl LibraryHandle for LtHandle {
+    fn create() -> Result<Self> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
+        check_lt("cublasLtCreate", unsafe { cublaslt::sys::cublasLtCreate(&mut raw) })?;
+        Ok(Self(raw))
+    }
+
+    fn set_stream(&mut self, _: StreamHandle) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LtHandle {
+    fn drop(&mut self) {
+        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
+        unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
+    }
+}
+
+impl LtHandle {
+    pub fn raw(&self) -> cublaslt::sys::cublasLtHandle_t {
+        self.0
+    }
+}
+
+/// Enqueues calls of cuBLAS that use these parts, with a handle that is set up for the stream; on the emulated device
+/// `host`. Scalars are on the host unless `call` says otherwise.
+pub(super) fn enqueue(
+    stream: &Stream,
+    operation: &'static str,
+    parts: &[BufferUse<'_>],
+    call: impl FnOnce(&mut Handle) -> Result<()>,
+    host: impl Fn() + Send + Sync + 'static,
+) -> Result<()> {
+    if stream.device().is_emulated() {
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { stream.enqueue_host_named(operation, parts, host) };
+    }
+    enqueue_gpu(stream, operation, parts, call)
+}
+
+/// The same on a GPU.
+pub(super) fn enqueue_gpu(
+    stream: &Stream,
+    operation: &'static str,
+    parts: &[BufferUse<'_>],
+    call: impl FnOnce(&mut Handle) -> Result<()>,
+) -> Result<()> {
+    Vendor::Cublas.version()?;
+    let device = stream.device();
+    let bytes = workspaces(device).cublas;
+    with_workspace(stream, bytes, |workspace| {
+        let library = |_| {
+            let mut handle = State::of(device).handles.acquire(stream)?;
+            handle.set_workspace(workspace, bytes)?;
+            handle.set_device_scalars(false)?;
+            call(&mut handle)
+        };
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        unsafe { stream.enqueue_named(operation, parts, library) }
+    })
+}
+
+/// Enqueues a call of cuBLASLt that uses these parts and a workspace, whose address is 0 if it has no bytes.
+pub(super) fn enqueue_lt(
+    stream: &Stream,
+    parts: &[BufferUse<'_>],
+    bytes: usize,
+    call: impl FnOnce(&LtHandle, u64, StreamHandle) -> Result<()>,
+) -> Result<()> {
+    with_workspace(stream, bytes, |workspace| {
+        let library = |stream_handle| {
+            let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
+            call(&handle, workspace, stream_handle)
+        };
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        unsafe { stream.enqueue_named("blas::matmul", parts, library) }
+    })
+}
+
+/// Calls a function with the address of the stream's workspace, or 0 for one without bytes.
+fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+    match bytes {
+        0 => enqueue(0),
+        // SAFETY: the work is enqueued on this stream only. A handle that has kept the address is given another before its
+        // next call.
+        bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
+    }
+}
+
+/// The error of a call.
+pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
+    check_with(call, status, String::new)
+}
+
+/// The same, with the request.
+#[inline]
+pub(super) fn check_with(
+    call: &'static str,
+    status: sys::cublasStatus_t,
+    context: impl FnOnce() -> String,
+) -> Result<()> {
+    match status {
+        sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        _ => Err(LibraryError::of_call("cuBLAS", call, status, context())),
+    }
+}
+
+/// The error of a call of cuBLASLt.
+pub(super) fn check_lt(call: &'static str, status: cublaslt::sys::cublasStatus_t) -> Result<()> {
+    match status {
+        cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        _ => Err(LibraryError::of_call("cuBLASLt", call, status, "")),
+    }
+}

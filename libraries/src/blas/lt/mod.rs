@@ -1,0 +1,436 @@
+//! [`matmul`]: products of matrices with a bias and an activation, through cuBLASLt.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `plan` | descriptors of a product, and the algorithms that there are for it |
+//! | `search` | choosing an algorithm by time |
+
+mod plan;
+mod search;
+
+use cudarc::cublaslt::sys::cublasLtEpilogue_t;
+
+use self::plan::Pointers;
+pub(crate) use self::plan::{Key, Plan};
+use super::State;
+use super::gemm::{Gemm, Operand, Problem, Zeros, gemm, is_float8, uses_tf32};
+use super::handle;
+use super::host::HostMatrix;
+use super::matrix::{Layout, Matrix, MatrixMut};
+use super::settings::{Math, workspaces};
+use super::types::sealed::Sum;
+use super::types::{Element, Multiply, Scale};
+use crate::element::{DataType, Element as Number};
+use crate::error::{LibraryError, check_devices};
+use crate::lru::PlanCache;
+use crate::vendor::Vendor;
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
+use warpsmith_runtime::seam::Access;
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// The function applied to every element of an output, last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// `max(x, 0)`.
+    Relu,
+    /// The Gaussian error linear unit by its approximation with `tanh`.
+    Gelu,
+}
+
+impl Activation {
+    fn code(self, has_bias: bool) -> cublasLtEpilogue_t {
+        match (self, has_bias) {
+            (Self::None, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            (Self::Relu, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
+            (Self::Gelu, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
+            (Self::None, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            (Self::Relu, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Self::Gelu, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
+        }
+    }
+
+    fn apply(self, value: f64) -> f64 {
+        match self {
+            Self::None => value,
+            // Unlike `max`, it keeps NaN.
+            Self::Relu => {
+                if value < 0.0 {
+                    0.0
+                } else {
+                    value
+                }
+            }
+            Self::Gelu => {
+                let inner = std::f64::consts::FRAC_2_PI.sqrt() * (value + 0.044715 * value * value * value);
+                0.5 * value * (1.0 + inner.tanh())
+            }
+        }
+    }
+}
+
+/// How an algorithm is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Search {
+    /// The first of cuBLASLt's heuristics.
+    #[default]
+    Heuristic,
+    /// The fastest of its first `candidates`, each run `repeats` times with the operands of the call. The first such call
+    /// of a shape waits for them; they write memory as large as the output, which is itself written once, as ever. While a
+    /// stream is captured, with [`Math::deterministic`], and where there is no such memory, it is as [`Self::Heuristic`].
+    Timed {
+        /// The number of algorithms to try.
+        candidates: usize,
+        /// How often each is run.
+        repeats: usize,
+    },
+}
+
+/// The factors of a product, its epilogue, and how its algorithm is chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Matmul<'a, S, C: DeviceCopy> {
+    /// The factor of the product: 1 by default.
+    pub alpha: S,
+    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
+    pub beta: S,
+    /// One element for each column of the output, added to each row. None by default.
+    pub bias: Option<DeviceSlice<'a, C>>,
+    /// Applied last. None by default.
+    pub activation: Activation,
+    /// One number on the device that `a` is multiplied by; for 8-bit floating point only.
+    pub scale_a: Option<DeviceSlice<'a, f32>>,
+    /// One number on the device that `b` is multiplied by; for 8-bit floating point only.
+    pub scale_b: Option<DeviceSlice<'a, f32>>,
+    /// `None` for the device's default ([`math`](super::math)).
+    pub math: Option<Math>,
+    /// The most memory that an algorithm may need for itself, in bytes; `None` for
+    /// [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
+    pub workspace_limit: Option<usize>,
+    /// By the heuristics by default.
+    pub search: Search,
+}
+
+impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
+    fn default() -> Self {
+        Self {
+            alpha: S::from_f64(1.0),
+            beta: S::from_f64(0.0),
+            bias: None,
+            activation: Activation::None,
+            scale_a: None,
+            scale_b: None,
+            math: None,
+            workspace_limit: None,
+            search: Search::Heuristic,
+        }
+    }
+}
+
+const OPERATION: &str = "matmul";
+
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
+///
+/// The choice of cuBLASLt's heuristics for a shape is cached ([`plan_cache`]). 8-bit integers go to
+/// [`gemm`](super::gemm), without bias and activation. 8-bit floating point needs:
+///
+/// - compute capability 8.9;
+/// - `b` as a transposed view, the other matrices not transposed;
+/// - inner dimensions and columns that are multiples of 16;
+/// - strides and addresses that are multiples of 16 bytes.
+///
+/// ```
+/// use warpsmith_libraries::blas::{self, Activation, Matmul, Matrix, MatrixMut};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?; // one row
+/// let weights = DeviceBuffer::from_host(&stream, &[3f32, 4.0, -5.0, -6.0])?; // outputs x inputs
+/// let bias = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
+/// let mut y = DeviceBuffer::zeros(&stream, 2)?;
+/// let options = Matmul { bias: Some(bias.as_slice()), activation: Activation::Relu, ..Matmul::default() };
+/// let weights = Matrix::new(&weights, 2, 2)?.transposed();
+/// blas::matmul(&stream, &options, Matrix::new(&x, 1, 2)?, weights, MatrixMut::new(&mut y, 1, 2)?)?;
+/// assert_eq!(y.to_host()?, [11.5, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`gemm`](super::gemm); [`LibraryError::Shape`] for a bias or a scale of another length;
+/// [`LibraryError::WorkspaceTooSmall`] when no algorithm gets by with the limit; [`LibraryError::Unsupported`] when there
+/// is none at all.
+#[track_caller]
+pub fn matmul<A, B, C>(
+    stream: &Stream,
+    options: &Matmul<'_, Scale<A>, C>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    let _site = site();
+    let device = stream.device();
+    let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
+    check_extras(stream, options, &problem)?;
+    if problem.is_nothing() {
+        return Ok(());
+    }
+    let Matmul { alpha, beta, bias, activation, math, .. } = *options;
+    if A::TYPE == DataType::I8 {
+        if bias.is_some() || activation != Activation::None {
+            return Err(unsupported("an epilogue for 8-bit integers", "a product of floating point"));
+        }
+        return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
+    }
+    if problem.is_zero(alpha) {
+        let zeros = Zeros::<A, B>::new(stream, &problem)?;
+        let (a, b) = zeros.matrices()?;
+        // Zero, whatever it is scaled by.
+        let one = Scale::<A>::from_f64(1.0);
+        let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
+        return matmul(stream, &unscaled, a, b, c);
+    }
+    if bias.is_some() && problem.c.layout.is_transposed {
+        return Err(unsupported("a bias for a transposed output", "an output that is not transposed"));
+    }
+    check_support(device, options, &problem.upright())?;
+    let scales = [options.scale_a, options.scale_b];
+    if !device.is_emulated() {
+        let bias = bias.map(|bias| bias.as_device_ptr());
+        let scales = scales.map(|scale| scale.map(|scale| scale.as_device_ptr()));
+        let mut extras = scales.into_iter().chain([bias]).flatten();
+        if extras.any(|extra| !extra.0.is_multiple_of(EXTRA_ALIGNMENT)) {
+            return with_aligned_extras(stream, options, a, b, c);
+        }
+    }
+    let mut parts: Vec<BufferUse<'_>> = Vec::with_capacity(6);
+    parts.extend([a.slice.used(Access::Read), b.slice.used(Access::Read), c.slice.used()]);
+    parts.extend(bias.iter().map(|bias| bias.used(Access::Read)));
+    parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
+    if device.is_emulated() {
+        let host = on_host::<A, B, C>(options, problem);
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
+    }
+    Vendor::CublasLt.version()?;
+    let problem = problem.upright();
+    let math = math.unwrap_or_else(|| super::math(device));
+    let pointer = |slice: Option<DeviceSlice<'_, f32>>| slice.map_or(0, |slice| slice.as_device_ptr().0);
+    let pointers = Pointers {
+        a: problem.a.ptr,
+        b: problem.b.ptr,
+        c: problem.c.ptr,
+        d: problem.c.ptr,
+        bias: bias.map_or(0, |bias| bias.as_device_ptr().0),
+        scale_a: pointer(options.scale_a),
+        scale_b: pointer(options.scale_b),
+    };
+    let limit = options.workspace_limit.unwrap_or_else(|| workspaces(device).cublas_lt);
+    let epilogue = activation.code(bias.is_some());
+    let key = |search| Key::new(&problem, &pointers, epilogue, math, uses_tf32(math, device), limit, search);
+    let plans = &State::of(device).plans;
+    let search = match options.search {
+        Search::Timed { .. } if math.deterministic => Search::Heuristic,
+        // A plan that was found before the capture is used.
+        Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
+            Search::Heuristic
+        }
+        search => search,
+    };
+    let key = key(search);
+    let scalars = (alpha, beta);
+    let make = || match search {
+        Search::Heuristic => plan::make(stream, &key, &pointers, 1),
+        Search::Timed { candidates, repeats } => {
+            let inputs: Vec<BufferUse<'_>> =
+                parts.iter().map(|part| part.clone().with_access(Access::Read)).collect();
+            let extent = problem.c.layout.extent().unwrap_or(0);
+            match DeviceBuffer::<C>::uninit(stream, extent) {
+                Ok(output) => {
+                    search::fastest(stream, &key, &pointers, &scalars, (&inputs, output), candidates, repeats)
+                }
+                Err(Error::OutOfMemory(_)) => plan::make(stream, &key, &pointers, 1),
+                Err(error) => Err(error),
+            }
+        }
+    };
+    let plan = plans.get_or_make(&key, make)?;
+    handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
+        // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
+        // workspace is as large as the plan needs.
+        unsafe { plan.run(0, handle, &pointers, &scalars, workspace, stream_handle) }
+    })
+}
+
+/// The alignment of the addresses of scales and biases, in bytes. The preferences by which cuBLASLt chooses an
+/// algorithm do not mention them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
+const EXTRA_ALIGNMENT: u64 = 16;
+
+/// The same with copies of scales and bias, which lie where cuBLASLt takes them.
+#[cold]
+fn with_aligned_extras<A, B, C>(
+    stream: &Stream,
+    options: &Matmul<'_, Scale<A>, C>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    const APART: usize = EXTRA_ALIGNMENT as usize / size_of::<f32>();
+    let scales = [options.scale_a, options.scale_b];
+    let mut copies = DeviceBuffer::<f32>::uninit(stream, scales.len() * APART)?;
+    for (index, scale) in scales.iter().enumerate() {
+        if let Some(scale) = scale {
+            stream.copy(scale, copies.slice_mut(index * APART..index * APART + 1))?;
+        }
+    }
+    let copy = |index: usize| scales[index].map(|_| copies.slice(index * APART..index * APART + 1));
+    let bias = match options.bias {
+        Some(bias) => {
+            let mut copy = DeviceBuffer::uninit(stream, bias.len())?;
+            stream.copy(bias, &mut copy)?;
+            Some(copy)
+        }
+        None => None,
+    };
+    let bias = bias.as_ref().map(DeviceBuffer::as_slice);
+    let options = Matmul { scale_a: copy(0), scale_b: copy(1), bias, ..*options };
+    matmul(stream, &options, a, b, c)
+}
+
+/// Plans that a device keeps for [`matmul`].
+pub fn plan_cache(device: &Device) -> PlanCache<'_> {
+    PlanCache(&State::of(device).plans)
+}
+
+/// Checks bias and scales.
+fn check_extras<S, C: DeviceCopy>(
+    stream: &Stream,
+    options: &Matmul<'_, S, C>,
+    problem: &Problem,
+) -> Result<()> {
+    if let Some(bias) = options.bias {
+        check_devices(stream, OPERATION, [(bias.device(), "the bias")])?;
+        if bias.len() != problem.n {
+            let problem = format!("a bias of {} elements for {} columns", bias.len(), problem.n);
+            return Err(LibraryError::shape(OPERATION, problem));
+        }
+    }
+    for scale in [options.scale_a, options.scale_b].into_iter().flatten() {
+        check_devices(stream, OPERATION, [(scale.device(), "a scale")])?;
+        if scale.len() != 1 {
+            let problem = format!("a scale of {} elements; it is one", scale.len());
+            return Err(LibraryError::shape(OPERATION, problem));
+        }
+        if !is_float8(problem.a.data) {
+            let what = format!("a scale for {:?}", problem.a.data);
+            return Err(unsupported(what, "8-bit floating point, or `alpha`"));
+        }
+    }
+    Ok(())
+}
+
+fn unsupported(what: impl Into<String>, needs: &str) -> Error {
+    LibraryError::unsupported(OPERATION, what, needs)
+}
+
+/// Checks what is known to be refused, to say better why; on any device, so that what runs on the emulated one runs on a GPU.
+fn check_support<S, C: DeviceCopy>(
+    device: &Device,
+    options: &Matmul<'_, S, C>,
+    problem: &Problem,
+) -> Result<()> {
+    let Problem { a, b, c, .. } = problem;
+    if !is_float8(a.data) {
+        return Ok(());
+    }
+    if !device.is_emulated() && device.capability() < (8, 9) {
+        let (major, minor) = device.capability();
+        return Err(unsupported(
+            format!("8-bit floating point on compute capability {major}.{minor}"),
+            "8.9 or later",
+        ));
+    }
+    if a.layout.is_transposed || !b.layout.is_transposed {
+        return Err(unsupported(
+            "this order of 8-bit floating point",
+            "a that is not transposed and b as a transposed view of its n x k elements",
+        ));
+    }
+    let is_aligned = |operand: &Operand, size: usize| {
+        let of_sixteen = |elements: usize| elements.saturating_mul(size).is_multiple_of(16);
+        let Operand { ptr, layout, .. } = operand;
+        let is_apart = layout.count() == 1 || of_sixteen(layout.batch_stride);
+        ptr.is_multiple_of(16) && of_sixteen(layout.leading() as usize) && is_apart
+    };
+    let is_aligned = is_aligned(a, 1) && is_aligned(b, 1) && is_aligned(c, size_of::<C>());
+    if !is_aligned || !problem.k.is_multiple_of(16) || !problem.n.is_multiple_of(16) {
+        let batch = [a, b, c].map(|operand| operand.layout.batch_stride);
+        return Err(unsupported(
+            format!(
+                "8-bit floating point of {} x {} x {} with strides of {}, {} and {}, batch strides of {batch:?}, at {:#x}, \
+                 {:#x} and {:#x}",
+                problem.m,
+                problem.n,
+                problem.k,
+                a.layout.stride,
+                b.layout.stride,
+                c.layout.stride,
+                a.ptr,
+                b.ptr,
+                c.ptr
+            ),
+            "columns and an inner dimension that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
+        ));
+    }
+    if options.bias.is_some() && c.data == DataType::F32 {
+        return Err(unsupported(
+            "a bias of f32 for 8-bit floating point",
+            "an output and a bias of bf16 or f16",
+        ));
+    }
+    Ok(())
+}
+
+fn on_host<A, B, C>(
+    options: &Matmul<'_, A::Sum, C>,
+    problem: Problem,
+) -> impl Fn() + Send + Sync + 'static + use<A, B, C>
+where
+    A: Element,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    let Matmul { alpha, beta, bias, activation, scale_a, scale_b, .. } = *options;
+    let bias =
+        bias.map(|bias| HostMatrix { ptr: bias.as_device_ptr().0, layout: Layout::new(1, bias.len()) });
+    let scales = [scale_a, scale_b].map(|scale| scale.map(|scale| scale.as_device_ptr().0));
+    move || {
+        let alpha = scales.into_iter().flatten().fold(alpha.to_f64(), |alpha, scale| {
+            // SAFETY: it is one element of memory that is noted as used by this work.
+            alpha * f64::from(unsafe { (scale as *const f32).read_unaligned() })
+        });
+        let finish = move |col: usize, value: f64| {
+            // SAFETY: there is an element for each column, in memory that is noted as used by this work.
+            let bias = bias.map_or(0.0, |bias| unsafe { bias.get::<C>(0, 0, col) });
+            activation.apply(value + bias)
+        };
+        problem.on_host::<A, B, C>(A::Sum::from_f64(alpha), beta, finish)();
+    }
+}

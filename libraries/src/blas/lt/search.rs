@@ -1,0 +1,71 @@
+//! Choosing an algorithm by time.
+
+use super::super::handle;
+use super::plan::{self, Key, Plan, Pointers};
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceBuffer, DeviceCopy};
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::stream::Stream;
+
+/// The plan with the fastest of the first `candidates` algorithms. Each is run once and then `repeats` times between two
+/// events on the stream, with an output of its own, so that what the call is to write is left alone. Algorithms that fail
+/// are passed over; with equal times the heuristics' order decides.
+pub(super) fn fastest<S, C: DeviceCopy>(
+    stream: &Stream,
+    key: &Key,
+    pointers: &Pointers,
+    scalars: &(S, S),
+    (inputs, mut output): (&[BufferUse<'_>], DeviceBuffer<C>),
+    candidates: usize,
+    repeats: usize,
+) -> Result<Plan> {
+    let mut plan = plan::make(stream, key, pointers, candidates)?;
+    let (count, bytes) = plan.choices();
+    if count < 2 {
+        return Ok(plan);
+    }
+    let pointers = Pointers { d: output.as_device_ptr().0, ..*pointers };
+    let output = output.as_mut_slice();
+    let mut times = Vec::new();
+    for index in 0..count {
+        let run = || enqueue(stream, &plan, index, &pointers, scalars, (inputs, &output.used()), bytes);
+        if run().is_err() {
+            continue;
+        }
+        let start = stream.record_timed_event()?;
+        if (0..repeats.max(1)).try_for_each(|_| run()).is_err() {
+            continue;
+        }
+        times.push((index, start, stream.record_timed_event()?));
+    }
+    stream.synchronize()?;
+    let mut best: Option<(usize, f64)> = None;
+    for (index, start, end) in times {
+        let time = end.elapsed_us(&start)?;
+        if best.is_none_or(|(_, least)| time < least) {
+            best = Some((index, time));
+        }
+    }
+    if let Some((index, _)) = best {
+        plan.choose(index);
+    }
+    Ok(plan)
+}
+
+fn enqueue<S>(
+    stream: &Stream,
+    plan: &Plan,
+    index: usize,
+    pointers: &Pointers,
+    scalars: &(S, S),
+    (inputs, output): (&[BufferUse<'_>], &BufferUse<'_>),
+    bytes: usize,
+) -> Result<()> {
+    let mut parts: Vec<BufferUse<'_>> = Vec::with_capacity(inputs.len() + 1);
+    parts.extend(inputs.iter().chain([output]).cloned());
+    handle::enqueue_lt(stream, &parts, bytes, |handle, workspace, stream_handle| {
+        // SAFETY: the operands lie inside of the parts, and the output has a part of its own; the workspace is large enough
+        // for every candidate.
+        unsafe { plan.run(index, handle, pointers, scalars, workspace, stream_handle) }
+    })
+}

@@ -1,0 +1,294 @@
+//! [`Matrix`] and [`MatrixMut`]: row-major views of device memory, whose every element is known to lie inside of it.
+
+use crate::error::LibraryError;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+
+const VIEW: &str = "a view of a matrix";
+
+/// How a matrix, or a batch of matrices of one shape, lies in memory. All figures are in elements.
+///
+/// ```
+/// use warpsmith_libraries::blas::Layout;
+///
+/// // 3 x 5 inside of rows of 8, read as its transpose.
+/// let layout = Layout::new(3, 5).with_stride(8).transposed();
+/// assert_eq!((layout.rows(), layout.cols()), (5, 3));
+/// assert_eq!(layout.extent(), Some(2 * 8 + 5));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout {
+    /// As it lies in memory.
+    pub(super) stored_rows: usize,
+    pub(super) stored_cols: usize,
+    pub(super) stride: usize,
+    pub(super) is_transposed: bool,
+    pub(super) count: usize,
+    pub(super) batch_stride: usize,
+}
+
+impl Layout {
+    /// One matrix, row after row without gaps.
+    pub const fn new(rows: usize, cols: usize) -> Self {
+        let batch_stride = rows.saturating_mul(cols);
+        Self {
+            stored_rows: rows,
+            stored_cols: cols,
+            stride: cols,
+            is_transposed: false,
+            count: 1,
+            batch_stride,
+        }
+    }
+
+    /// The same with this many elements from the beginning of a row to that of the next (the leading dimension). It
+    /// counts rows as they lie in memory.
+    pub const fn with_stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// A batch of `count` matrices, each `batch_stride` elements after the one before. A stride of 0 reads one matrix
+    /// for all.
+    pub const fn with_batch(self, count: usize, batch_stride: usize) -> Self {
+        Self { count, batch_stride, ..self }
+    }
+
+    /// Each matrix read as its transpose. Nothing moves in memory.
+    pub const fn transposed(self) -> Self {
+        Self { is_transposed: !self.is_transposed, ..self }
+    }
+
+    /// The rows of each matrix as it is read.
+    pub const fn rows(&self) -> usize {
+        if self.is_transposed { self.stored_cols } else { self.stored_rows }
+    }
+
+    /// The columns of each matrix as it is read.
+    pub const fn cols(&self) -> usize {
+        if self.is_transposed { self.stored_rows } else { self.stored_cols }
+    }
+
+    /// The number of matrices.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The elements of memory from the first to the last; `None` when they are more than can be counted.
+    pub fn extent(&self) -> Option<usize> {
+        if self.is_empty() {
+            return Some(0);
+        }
+        let last = self.batch_stride.checked_mul(self.count - 1)?;
+        last.checked_add(self.matrix_extent()?)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.stored_rows == 0 || self.stored_cols == 0 || self.count == 0
+    }
+
+    /// Of one matrix that has elements.
+    fn matrix_extent(&self) -> Option<usize> {
+        (self.stored_rows - 1).checked_mul(self.stride)?.checked_add(self.stored_cols)
+    }
+
+    /// Where an element of a checked layout is.
+    pub(super) const fn index(&self, batch: usize, row: usize, col: usize) -> usize {
+        let (row, col) = if self.is_transposed { (col, row) } else { (row, col) };
+        batch * self.batch_stride + row * self.stride + col
+    }
+
+    /// The leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant, and may be
+    /// too large to pass: the next multiple of what some types need does for all.
+    pub(super) fn leading(&self) -> i64 {
+        let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
+        stride.max(1) as i64
+    }
+
+    /// The same for a batch of `count`: a single matrix is read for each of them.
+    pub(super) fn broadcast(self, count: usize) -> Self {
+        if self.count == 1 && count != 1 { self.with_batch(count, 0) } else { self }
+    }
+
+    /// Whether two of its elements are at one place.
+    fn overlaps(&self) -> bool {
+        if self.count < 2 || self.is_empty() {
+            return false;
+        }
+        let apart = self.matrix_extent().is_some_and(|extent| self.batch_stride >= extent);
+        // Side by side within the rows.
+        let within = self.batch_stride >= self.stored_cols
+            && self
+                .batch_stride
+                .checked_mul(self.count - 1)
+                .and_then(|last| last.checked_add(self.stored_cols))
+                .is_some_and(|width| width <= self.stride);
+        !apart && !within
+    }
+
+    fn check(&self, len: usize) -> Result<()> {
+        let Self { stored_rows, stored_cols, stride, count, batch_stride, .. } = *self;
+        let problem = if stride < stored_cols {
+            format!("a stride of {stride} elements is less than a row of {stored_cols}")
+        } else if self.extent().is_none_or(|extent| extent > len || extent > isize::MAX as usize) {
+            let needed =
+                self.extent().map_or_else(|| "more than can be".to_owned(), |extent| extent.to_string());
+            format!(
+                "{count} x {stored_rows} x {stored_cols} with strides of {batch_stride} and {stride} takes {needed} \
+                 elements, but the memory has {len}"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(LibraryError::shape(VIEW, problem))
+    }
+}
+
+/// A matrix, or a batch of them, to read.
+///
+/// ```
+/// use warpsmith_libraries::blas::Matrix;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1f32; 6])?;
+/// let matrix = Matrix::new(&buffer, 2, 3)?;
+/// assert_eq!((matrix.transposed().rows(), matrix.transposed().cols()), (3, 2));
+/// assert!(Matrix::new(&buffer, 3, 3).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Matrix<'a, T: DeviceCopy> {
+    pub(super) slice: DeviceSlice<'a, T>,
+    pub(super) layout: Layout,
+}
+
+/// A matrix, or a batch of them, to write. No two of its elements are at one place.
+#[derive(Debug)]
+pub struct MatrixMut<'a, T: DeviceCopy> {
+    pub(super) slice: DeviceSliceMut<'a, T>,
+    pub(super) layout: Layout,
+}
+
+macro_rules! matrix {
+    ($matrix:ident, $slice:ident) => {
+        impl<'a, T: DeviceCopy> $matrix<'a, T> {
+            /// The first `rows * cols` elements.
+            ///
+            /// # Errors
+            /// [`LibraryError::Shape`] when there are fewer.
+            pub fn new(slice: impl Into<$slice<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
+                Self::with_layout(slice, Layout::new(rows, cols))
+            }
+
+            /// The same memory with another stride between rows.
+            ///
+            /// # Errors
+            /// As [`Self::with_layout`].
+            pub fn with_stride(self, stride: usize) -> Result<Self> {
+                Self::with_layout(self.slice, self.layout.with_stride(stride))
+            }
+
+            /// The transpose, in the same memory.
+            pub fn transposed(self) -> Self {
+                Self { layout: self.layout.transposed(), ..self }
+            }
+
+            /// The rows, of the transpose if it is one.
+            pub fn rows(&self) -> usize {
+                self.layout.rows()
+            }
+
+            /// The columns, of the transpose if it is one.
+            pub fn cols(&self) -> usize {
+                self.layout.cols()
+            }
+        }
+    };
+}
+
+matrix!(Matrix, DeviceSlice);
+matrix!(MatrixMut, DeviceSliceMut);
+
+impl<'a, T: DeviceCopy> Matrix<'a, T> {
+    /// Elements of this layout.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when some are beyond the end, or the stride is less than a row.
+    pub fn with_layout(slice: impl Into<DeviceSlice<'a, T>>, layout: Layout) -> Result<Self> {
+        let slice = slice.into();
+        layout.check(slice.len())?;
+        Ok(Self { slice, layout })
+    }
+}
+
+impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
+    /// Elements of this layout.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when some are beyond the end, the stride is less than a row, or matrices of the batch
+    /// overlap.
+    pub fn with_layout(slice: impl Into<DeviceSliceMut<'a, T>>, layout: Layout) -> Result<Self> {
+        let slice = slice.into();
+        layout.check(slice.len())?;
+        if layout.overlaps() {
+            let stride = layout.batch_stride;
+            let problem =
+                format!("matrices to write overlap: a batch stride of {stride} is less than a matrix takes");
+            return Err(LibraryError::shape(VIEW, problem));
+        }
+        Ok(Self { slice, layout })
+    }
+
+    /// The same, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> MatrixMut<'_, T> {
+        MatrixMut { slice: self.slice.reborrow(), layout: self.layout }
+    }
+}
+
+impl<T: DeviceCopy> Clone for Matrix<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: DeviceCopy> Copy for Matrix<'_, T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extent_is_that_of_the_last_element() {
+        for (layout, extent) in [
+            (Layout::new(0, 7), Some(0)),
+            (Layout::new(7, 0).with_stride(3), Some(0)),
+            (Layout::new(2, 3).with_stride(10), Some(13)),
+            (Layout::new(2, 3).with_batch(4, 6), Some(24)),
+            (Layout::new(2, 3).with_batch(4, 0), Some(6)),
+            (Layout::new(2, 3).with_batch(0, 6), Some(0)),
+            (Layout::new(usize::MAX, 2), None),
+            (Layout::new(2, 3).with_batch(usize::MAX, 2), None),
+        ] {
+            assert_eq!(layout.extent(), extent, "{layout:?}");
+            if let Some(extent) = extent.filter(|extent| *extent > 0) {
+                let last = layout.index(layout.count() - 1, layout.rows() - 1, layout.cols() - 1);
+                assert_eq!(last + 1, extent);
+                assert!(layout.check(extent).is_ok() && layout.check(extent - 1).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_batches_are_detected() {
+        let layout = Layout::new(3, 4);
+        assert!(!layout.with_batch(5, 12).overlaps());
+        assert!(layout.with_batch(5, 11).overlaps());
+        assert!(layout.with_batch(2, 0).overlaps());
+        assert!(!layout.with_batch(1, 0).overlaps());
+        assert!(!layout.with_stride(20).with_batch(5, 4).overlaps());
+        assert!(layout.with_stride(19).with_batch(5, 4).overlaps());
+        assert!(layout.with_stride(20).with_batch(5, 3).overlaps());
+        assert!(!layout.with_stride(20).with_batch(5, 44).overlaps());
+    }
+}

@@ -1,0 +1,170 @@
+//! [`Math`]: how exactly is computed, and [`Workspaces`]: how much memory cuBLAS is given.
+
+use std::sync::PoisonError;
+
+use super::State;
+use warpsmith_runtime::device::Device;
+
+/// How exactly products are computed. [`set_math`] sets a device's default; a call may say otherwise.
+///
+/// | here | `torch` |
+/// | --- | --- |
+/// | `allow_tf32` | `torch.backends.cuda.matmul.allow_tf32`, `fp32_precision = "tf32"`, `set_float32_matmul_precision("high")` |
+/// | `allow_fp16_reduced_precision_reduction` | `torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction` |
+/// | `allow_bf16_reduced_precision_reduction` | `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction` |
+/// | `deterministic` | `torch.use_deterministic_algorithms` |
+///
+/// The emulated device always computes as if nothing were allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Math {
+    /// Whether `f32` inputs may be rounded to TF32 (10 bits of mantissa) for the tensor cores of compute capability 8.0
+    /// and later: some 8 times as fast, with relative errors of some 1e-3. False by default.
+    pub allow_tf32: bool,
+    /// Whether partial sums of `f16` products may be added in `f16`. True by default.
+    pub allow_fp16_reduced_precision_reduction: bool,
+    /// Whether partial sums of `bf16` products may be added in `bf16`. True by default.
+    pub allow_bf16_reduced_precision_reduction: bool,
+    /// Whether the same call must give the same bits each time on the same GPU with the same library. cuBLAS always
+    /// does, since each stream has a workspace of its own; [`matmul`](super::matmul) then takes no algorithm that is chosen by
+    /// time, or that adds partial sums in any order. False by default.
+    pub deterministic: bool,
+}
+
+impl Default for Math {
+    fn default() -> Self {
+        Self {
+            allow_tf32: false,
+            allow_fp16_reduced_precision_reduction: true,
+            allow_bf16_reduced_precision_reduction: true,
+            deterministic: false,
+        }
+    }
+}
+
+/// The precision of calls on this device that do not set their own.
+pub fn math(device: &Device) -> Math {
+    *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets the precision of later calls on this device that do not set their own.
+///
+/// ```
+/// use warpsmith_libraries::blas::{self, Math};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = warpsmith_runtime::Device::emulated(0)?;
+/// let before = blas::math(&device);
+/// assert!(!before.allow_tf32);
+/// blas::set_math(&device, Math { allow_tf32: true, ..before });
+/// # blas::set_math(&device, before);
+/// # Ok(())
+/// # }
+/// ```
+pub fn set_math(device: &Device, math: Math) {
+    *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner) = math;
+}
+
+/// The memory that cuBLAS and cuBLASLt are given on each stream, from the caching allocator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspaces {
+    /// For cuBLAS, in bytes: `CUBLAS_WORKSPACE_CONFIG`, as `:KIB:COUNT` once or more, or 32 MiB on compute capability
+    /// 9.0 and 8.125 MiB else.
+    pub cublas: usize,
+    /// The most for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB, or the same as cuBLAS's.
+    pub cublas_lt: usize,
+    /// The problem with the environment; the default is used then.
+    pub warning: Option<String>,
+}
+
+/// The environment's settings of workspaces when they were first needed.
+pub fn workspaces(device: &Device) -> &Workspaces {
+    State::of(device).workspaces.get_or_init(|| {
+        let text = |name| std::env::var(name).ok();
+        Workspaces::parse(
+            device.capability(),
+            text("CUBLAS_WORKSPACE_CONFIG").as_deref(),
+            text("CUBLASLT_WORKSPACE_SIZE").as_deref(),
+        )
+    })
+}
+
+impl Workspaces {
+    fn parse(capability: (u32, u32), config: Option<&str>, lt_size: Option<&str>) -> Self {
+        let default = if capability.0 == 9 { 32 << 20 } else { (4096 * 2 + 16 * 8) << 10 };
+        let mut warnings = Vec::new();
+        let cublas = config.and_then(|config| {
+            let sum = sum_of_pairs(config);
+            if sum.is_none() {
+                warnings.push(format!(
+                    "CUBLAS_WORKSPACE_CONFIG={config:?} is not `:KIB:COUNT` once or more, as in `:4096:8`; {default} \
+                     bytes are used"
+                ));
+            }
+            sum
+        });
+        let cublas = cublas.unwrap_or(default);
+        let cublas_lt = lt_size.and_then(|size| {
+            let bytes = size.trim().parse().ok().and_then(|kib: usize| kib.checked_mul(1024));
+            if bytes.is_none() {
+                warnings.push(format!(
+                    "CUBLASLT_WORKSPACE_SIZE={size:?} is not a number of KiB; {cublas} bytes are used"
+                ));
+            }
+            bytes
+        });
+        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
+        Self { cublas, cublas_lt: cublas_lt.unwrap_or(cublas), warning }
+    }
+}
+
+/// The bytes of all `:KIB:COUNT` in the text, wherever they are; `None` without any, or when they are too many.
+fn sum_of_pairs(text: &str) -> Option<usize> {
+    let number = |text: &str| -> Option<(usize, usize)> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        Some((text.get(..digits)?.parse().ok()?, digits))
+    };
+    let (mut sum, mut rest, mut found) = (0usize, text, false);
+    while let Some(colon) = rest.find(':') {
+        rest = &rest[colon + 1..];
+        let Some((kib, digits)) = number(rest) else { continue };
+        let Some(after) = rest[digits..].strip_prefix(':') else { continue };
+        let Some((count, digits)) = number(after) else { continue };
+        sum = sum.checked_add(kib.checked_mul(1024)?.checked_mul(count)?)?;
+        (rest, found) = (&after[digits..], true);
+    }
+    found.then_some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workspaces_are_the_sum_of_all_pairs() {
+        let parse = |text| Workspaces::parse((8, 0), Some(text), None);
+        assert_eq!(parse(":128:8:64:16:32:32").cublas, 3072 << 10);
+        assert_eq!(parse(":4096:8").cublas, 32 << 20);
+        assert_eq!(parse("so :16:8 and :1:2:").cublas, 130 << 10);
+        assert_eq!(parse(":0:0").cublas, 0);
+        assert_eq!(parse("::16:8").cublas, 128 << 10);
+    }
+
+    #[test]
+    fn malformed_sizes_give_the_default_and_a_warning() {
+        let default = Workspaces::parse((8, 6), None, None);
+        assert_eq!((default.cublas, default.cublas_lt, default.warning), (8_519_680, 8_519_680, None));
+        assert_eq!(Workspaces::parse((9, 0), None, None).cublas, 32 << 20);
+        for text in ["", "4096:8", ":4096", ":a:b", ":99999999999999999999:1", ":18014398509481984:2"] {
+            let parsed = Workspaces::parse((8, 6), Some(text), None);
+            assert_eq!(parsed.cublas, 8_519_680, "{text}");
+            assert!(
+                parsed.warning.is_some_and(|warning| warning.contains("CUBLAS_WORKSPACE_CONFIG")),
+                "{text}"
+            );
+        }
+        assert_eq!(Workspaces::parse((9, 0), None, Some("1024")).cublas_lt, 1 << 20);
+        let parsed = Workspaces::parse((9, 0), Some(":16:8"), Some("much"));
+        assert_eq!((parsed.cublas, parsed.cublas_lt), (128 << 10, 128 << 10));
+        assert!(parsed.warning.is_some_and(|warning| warning.contains("CUBLASLT_WORKSPACE_SIZE")));
+    }
+}

@@ -1,0 +1,187 @@
+//! [`trsm`]: triangular systems of equations.
+
+use cudarc::cublas::sys::{self, cublasDiagType_t, cublasFillMode_t, cublasSideMode_t};
+
+use super::gemm::operation;
+use super::handle::{self, Handle, check};
+use super::host::{self, HostMatrix};
+use super::matrix::{Matrix, MatrixMut};
+use super::types::sealed::Sum;
+use super::types::{Float, Scale};
+use crate::element::{DataType, Element as Number};
+use crate::error::{LibraryError, check_devices};
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::seam::Access;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// On which side of the unknowns the triangular matrix is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// `a * x = alpha * b`.
+    #[default]
+    Left,
+    /// `x * a = alpha * b`.
+    Right,
+}
+
+/// Which elements of a triangular matrix are read. It is that of the matrix as it is given: transposing a view of a lower
+/// triangular matrix makes it upper triangular.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Triangle {
+    /// The diagonal and what is below.
+    #[default]
+    Lower,
+    /// The diagonal and what is above.
+    Upper,
+}
+
+/// The form of a triangular system. `torch.linalg.solve_triangular` has the same options.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trsm<S> {
+    /// The factor of the right-hand sides: 1 by default.
+    pub alpha: S,
+    /// Left by default.
+    pub side: Side,
+    /// Lower by default.
+    pub triangle: Triangle,
+    /// Whether the diagonal is taken for ones and not read. False by default.
+    pub unit_diagonal: bool,
+}
+
+impl<S: Sum> Default for Trsm<S> {
+    fn default() -> Self {
+        Self { alpha: S::from_f64(1.0), side: Side::Left, triangle: Triangle::Lower, unit_diagonal: false }
+    }
+}
+
+/// Types whose triangular systems are solved: `f32` and `f64`.
+pub trait Solve: Float {}
+
+impl Solve for f32 {}
+impl Solve for f64 {}
+
+/// Enqueues solving `a * x = alpha * b`, or `x * a = alpha * b`, for `x`, which takes the place of `b`; for each matrix of a
+/// batch. A zero on the diagonal gives infinities and NaN; with an `alpha` of 0 neither matrix is read, and `x` is 0. On a GPU
+/// it is a call of cuBLAS for each matrix of the batch: if one fails, those before it were enqueued. It may be captured.
+///
+/// ```
+/// use warpsmith_libraries::blas::{self, Matrix, MatrixMut, Trsm};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = DeviceBuffer::from_host(&stream, &[2f64, 0.0, 3.0, 4.0])?;
+/// let mut b = DeviceBuffer::from_host(&stream, &[2f64, 11.0])?;
+/// blas::trsm(&stream, Trsm::default(), Matrix::new(&a, 2, 2)?, MatrixMut::new(&mut b, 2, 1)?)?;
+/// assert_eq!(b.to_host()?, [1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`LibraryError::Shape`] when `a` is not square or does not fit `b`; [`LibraryError::Missing`];
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever the library or the driver reports.
+#[track_caller]
+pub fn trsm<T: Solve>(
+    stream: &Stream,
+    options: Trsm<Scale<T>>,
+    a: Matrix<'_, T>,
+    b: MatrixMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    check_devices(stream, "solving a triangular system", [(a.slice.device(), "a"), (b.slice.device(), "b")])?;
+    let order = if options.side == Side::Left { b.rows() } else { b.cols() };
+    let counts = (a.layout.count(), b.layout.count());
+    if (a.rows(), a.cols()) != (order, order) || (counts.0 != counts.1 && counts.0 != 1) {
+        let problem = format!(
+            "a is {} of {} x {} and b {} of {} x {}: with a on the {:?} it must be {order} x {order}, and one or as many",
+            counts.0,
+            a.rows(),
+            a.cols(),
+            counts.1,
+            b.rows(),
+            b.cols(),
+            options.side
+        );
+        return Err(LibraryError::shape("trsm", problem));
+    }
+    if b.layout.is_empty() {
+        return Ok(());
+    }
+    let parts = [a.slice.used(Access::Read), b.slice.used()];
+    let matrices = [
+        HostMatrix { ptr: a.slice.as_device_ptr().0, layout: a.layout },
+        HostMatrix { ptr: b.slice.as_device_ptr().0, layout: b.layout },
+    ];
+    let call = |handle: &mut Handle| call::<T>(handle, &options, matrices);
+    let Trsm { alpha, side, triangle, unit_diagonal } = options;
+    let [mut a, mut b] = matrices;
+    // x * a = b is a' * x' = b'.
+    if side == Side::Right {
+        (a.layout, b.layout) = (a.layout.transposed(), b.layout.transposed());
+    }
+    let is_lower = (triangle == Triangle::Lower) == (side == Side::Left);
+    let host = move || {
+        for batch in 0..b.layout.count() {
+            // SAFETY: the matrices lie inside of memory that is noted as used by this work, and fit.
+            unsafe { host::solve::<T>(alpha.to_f64(), is_lower, unit_diagonal, batch, [a, b]) }
+        }
+    };
+    handle::enqueue(stream, "blas::trsm", &parts, call, host)
+}
+
+/// Calls cuBLAS. It takes row-major matrices for their transposes, so that sides and triangles change places.
+fn call<T: Solve>(
+    handle: &mut Handle,
+    options: &Trsm<Scale<T>>,
+    [mut a, mut b]: [HostMatrix; 2],
+) -> Result<()> {
+    let (mut is_left, mut is_lower) = (options.side == Side::Left, options.triangle == Triangle::Lower);
+    if b.layout.is_transposed {
+        (a.layout, b.layout) = (a.layout.transposed(), b.layout.transposed());
+        (is_left, is_lower) = (!is_left, !is_lower);
+    }
+    let is_stored_lower = is_lower != a.layout.is_transposed;
+    let side = match is_left {
+        true => cublasSideMode_t::CUBLAS_SIDE_RIGHT,
+        false => cublasSideMode_t::CUBLAS_SIDE_LEFT,
+    };
+    let fill = match is_stored_lower {
+        true => cublasFillMode_t::CUBLAS_FILL_MODE_UPPER,
+        false => cublasFillMode_t::CUBLAS_FILL_MODE_LOWER,
+    };
+    let diagonal = match options.unit_diagonal {
+        true => cublasDiagType_t::CUBLAS_DIAG_UNIT,
+        false => cublasDiagType_t::CUBLAS_DIAG_NON_UNIT,
+    };
+    let (rows, cols) = (b.layout.cols() as i64, b.layout.rows() as i64);
+    let alpha = std::ptr::from_ref(&options.alpha);
+    let a_start = |batch: usize| if a.layout.count() == 1 { 0 } else { batch * a.layout.batch_stride };
+    macro_rules! call {
+        ($function:ident, $type:ty, $batch:expr) => {
+            // SAFETY: the handle is alive and ours; the matrices of the batch lie inside of memory that is noted as used,
+            // and are of this type, which is that of the scalar.
+            unsafe {
+                sys::$function(
+                    handle.raw(),
+                    side,
+                    fill,
+                    operation(a.layout.is_transposed),
+                    diagonal,
+                    rows,
+                    cols,
+                    alpha.cast::<$type>(),
+                    (a.ptr as *const $type).wrapping_add(a_start($batch)),
+                    a.layout.leading(),
+                    (b.ptr as *mut $type).wrapping_add($batch * b.layout.batch_stride),
+                    b.layout.leading(),
+                )
+            }
+        };
+    }
+    (0..b.layout.count()).try_for_each(|batch| match T::TYPE {
+        DataType::F64 => check("cublasDtrsm", call!(cublasDtrsm_v2_64, f64, batch)),
+        _ => check("cublasStrsm", call!(cublasStrsm_v2_64, f32, batch)),
+    })
+}

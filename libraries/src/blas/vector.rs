@@ -1,0 +1,376 @@
+//! [`gemv`], [`axpy`], [`scal`], [`dot`], [`nrm2`]: products of a matrix and a vector, and operations on vectors.
+//!
+//! Results that are one number go to device memory, so that nothing waits and everything may be captured.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use cudarc::cublas::sys;
+
+use super::gemm::{Gemm, gemm, operation};
+use super::handle::{self, Handle, check};
+use super::host::HostMatrix;
+use super::matrix::{Layout, Matrix, MatrixMut};
+use super::types::{Float, Scale};
+use super::vector_view::{Vector, VectorMut};
+use crate::element::{DataType, Element as Number, code};
+use crate::error::{LibraryError, check_devices};
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceCopy, DeviceSliceMut};
+use warpsmith_runtime::seam::Access;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// The type in which sums of a type are.
+fn sum_code<T: Float>() -> sys::cudaDataType {
+    code::cublas(<Scale<T> as Number>::TYPE)
+}
+
+fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
+    if x == y {
+        return Ok(());
+    }
+    Err(LibraryError::shape(
+        operation,
+        format!("x has {x} elements and y {y}: they must have the same number"),
+    ))
+}
+
+/// Fails unless there is one element for a result.
+fn check_result<T: DeviceCopy>(operation: &'static str, result: &DeviceSliceMut<'_, T>) -> Result<()> {
+    if result.len() == 1 {
+        return Ok(());
+    }
+    let problem = format!("the result is one element, but there are {} for it", result.len());
+    Err(LibraryError::shape(operation, problem))
+}
+
+/// Where the elements of a vector are, for work that runs later.
+#[derive(Clone, Copy)]
+struct Elements<T> {
+    ptr: u64,
+    len: usize,
+    stride: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Float> Elements<T> {
+    fn of_result(result: &DeviceSliceMut<'_, T>) -> Self {
+        Self { ptr: result.as_device_ptr().0, len: 1, stride: 1, of: PhantomData }
+    }
+
+    fn raw(&self) -> *mut c_void {
+        self.ptr as *mut c_void
+    }
+
+    fn step(&self) -> i64 {
+        self.stride as i64
+    }
+
+    fn layout(&self) -> Layout {
+        Layout::new(self.len, 1).with_stride(self.stride)
+    }
+
+    /// # Safety
+    /// The vector is in memory of the process that may be read, and has the element.
+    unsafe fn get(&self, index: usize) -> f64 {
+        // SAFETY: passed on from the caller.
+        unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.get::<T>(0, index, 0) }
+    }
+
+    /// # Safety
+    /// As [`Self::get`], and nothing else uses the vector.
+    unsafe fn set(&self, index: usize, value: f64) {
+        // SAFETY: passed on from the caller.
+        unsafe { HostMatrix { ptr: self.ptr, layout: self.layout() }.set::<T>(0, index, 0, value) }
+    }
+
+    /// # Safety
+    /// As [`Self::get`] for all elements.
+    unsafe fn values(&self) -> impl Iterator<Item = f64> {
+        // SAFETY: passed on from the caller.
+        (0..self.len).map(|index| unsafe { self.get(index) })
+    }
+}
+
+impl<T: Float> Vector<'_, T> {
+    fn elements(&self) -> Elements<T> {
+        Elements { ptr: self.slice.as_device_ptr().0, len: self.len(), stride: self.stride, of: PhantomData }
+    }
+}
+
+impl<T: Float> VectorMut<'_, T> {
+    fn elements(&self) -> Elements<T> {
+        Elements { ptr: self.slice.as_device_ptr().0, len: self.len(), stride: self.stride, of: PhantomData }
+    }
+}
+
+/// Enqueues `y = alpha * a * x + beta * y`.
+///
+/// With a `beta` of 0, `y` is not read. Without columns the product is 0. It may be captured.
+///
+/// ```
+/// use warpsmith_libraries::blas::{self, Gemm, Matrix};
+/// # use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = DeviceBuffer::from_host(&stream, &[1f64, 2.0, 3.0, 4.0])?;
+/// let x = DeviceBuffer::from_host(&stream, &[1f64, 10.0])?;
+/// let mut y = DeviceBuffer::zeros(&stream, 2)?;
+/// blas::gemv(&stream, Gemm::default(), Matrix::new(&a, 2, 2)?, &x, &mut y)?;
+/// assert_eq!(y.to_host()?, [21.0, 43.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`LibraryError::Shape`] for lengths that do not fit, and batches; else as [`gemm`](super::gemm).
+#[track_caller]
+pub fn gemv<'x, 'y, T: Float>(
+    stream: &Stream,
+    options: Gemm<Scale<T>>,
+    a: Matrix<'_, T>,
+    x: impl Into<Vector<'x, T>>,
+    y: impl Into<VectorMut<'y, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, y) = (x.into(), y.into());
+    let (rows, cols, count) = (a.rows(), a.cols(), a.layout.count());
+    if count != 1 || x.len() != cols || y.len() != rows {
+        let problem = format!(
+            "a is {count} of {rows} x {cols}, x has {} elements and y {}: they must be one of m x n, n and m",
+            x.len(),
+            y.len()
+        );
+        return Err(LibraryError::shape("gemv", problem));
+    }
+    let (at_x, at_y) = (x.elements(), y.elements());
+    let is_wide = matches!(T::TYPE, DataType::F32 | DataType::F64);
+    if stream.device().is_emulated() || !is_wide || rows == 0 || cols == 0 {
+        let x = Matrix { slice: x.slice, layout: at_x.layout() };
+        let y = MatrixMut { slice: y.slice, layout: at_y.layout() };
+        return gemm(stream, options, a, x, y);
+    }
+    let used = [(a.slice.device(), "a"), (x.slice.device(), "x"), (y.slice.device(), "y")];
+    check_devices(stream, "multiplying a matrix and a vector", used)?;
+    let parts = [a.slice.used(Access::Read), x.slice.used(Access::Read), y.slice.used()];
+    let (layout, at_a) = (a.layout, a.slice.as_device_ptr().0);
+    let Gemm { alpha, beta, .. } = &options;
+    macro_rules! call {
+        ($function:ident, $type:ty, $handle:expr) => {
+            // SAFETY: the handle is alive and ours; matrix and vectors lie inside of memory that is noted as used, and
+            // are of this type, which is that of the scalars.
+            unsafe {
+                sys::$function(
+                    $handle.raw(),
+                    // For cuBLAS a row-major matrix is its transpose.
+                    operation(!layout.is_transposed),
+                    layout.stored_cols as i64,
+                    layout.stored_rows as i64,
+                    std::ptr::from_ref(alpha).cast::<$type>(),
+                    at_a as *const $type,
+                    layout.leading(),
+                    at_x.ptr as *const $type,
+                    at_x.step(),
+                    std::ptr::from_ref(beta).cast::<$type>(),
+                    at_y.ptr as *mut $type,
+                    at_y.step(),
+                )
+            }
+        };
+    }
+    handle::enqueue_gpu(stream, "blas::gemv", &parts, |handle: &mut Handle| match T::TYPE {
+        DataType::F64 => check("cublasDgemv", call!(cublasDgemv_v2_64, f64, handle)),
+        _ => check("cublasSgemv", call!(cublasSgemv_v2_64, f32, handle)),
+    })
+}
+
+/// Enqueues `y = alpha * x + y`. It may be captured.
+///
+/// ```
+/// # use warpsmith_libraries::blas;
+/// # use warpsmith_runtime::{Device, DeviceBuffer};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?;
+/// let mut y = DeviceBuffer::from_host(&stream, &[10f32, 20.0])?;
+/// blas::axpy(&stream, 2.0, &x, &mut y)?;
+/// assert_eq!(y.to_host()?, [12.0, 24.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`LibraryError::Shape`] for vectors of two lengths; [`LibraryError::Missing`];
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices); whatever the library or the driver reports.
+#[track_caller]
+pub fn axpy<'x, 'y, T: Float>(
+    stream: &Stream,
+    alpha: Scale<T>,
+    x: impl Into<Vector<'x, T>>,
+    y: impl Into<VectorMut<'y, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, y) = (x.into(), y.into());
+    check_lengths("axpy", x.len(), y.len())?;
+    check_devices(stream, "axpy", [(x.slice.device(), "x"), (y.slice.device(), "y")])?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let parts = [x.slice.used(Access::Read), y.slice.used()];
+    let (x, y, data, sum) = (x.elements(), y.elements(), code::cublas(T::TYPE), sum_code::<T>());
+    let call = |handle: &mut Handle| {
+        let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
+        // SAFETY: the handle is alive and ours; the vectors lie inside of memory that is noted as used, of this type;
+        // the scalar is of the type in which is summed.
+        check("cublasAxpyEx", unsafe {
+            let (x_step, y_step) = (x.step(), y.step());
+            sys::cublasAxpyEx_64(
+                handle.raw(),
+                len,
+                factor,
+                sum,
+                x.raw(),
+                data,
+                x_step,
+                y.raw(),
+                data,
+                y_step,
+                sum,
+            )
+        })
+    };
+    let factor = alpha.to_f64();
+    let host = move || {
+        for index in 0..x.len {
+            // SAFETY: the vectors lie inside of memory that is noted as used by this work.
+            unsafe { y.set(index, factor * x.get(index) + y.get(index)) }
+        }
+    };
+    handle::enqueue(stream, "blas::axpy", &parts, call, host)
+}
+
+/// Enqueues `x = alpha * x`. It may be captured.
+///
+/// # Errors
+/// As [`axpy`].
+#[track_caller]
+pub fn scal<'x, T: Float>(stream: &Stream, alpha: Scale<T>, x: impl Into<VectorMut<'x, T>>) -> Result<()> {
+    let _site = site();
+    let vector = x.into();
+    check_devices(stream, "scal", [(vector.slice.device(), "x")])?;
+    if vector.is_empty() {
+        return Ok(());
+    }
+    let (x, data, sum) = (vector.elements(), code::cublas(T::TYPE), sum_code::<T>());
+    let call = |handle: &mut Handle| {
+        let (len, factor) = (x.len as i64, std::ptr::from_ref(&alpha).cast());
+        // SAFETY: the handle is alive and ours; the vector lies inside of memory that is noted as used, of this type;
+        // the scalar is of the type in which is summed.
+        check("cublasScalEx", unsafe {
+            sys::cublasScalEx_64(handle.raw(), len, factor, sum, x.raw(), data, x.step(), sum)
+        })
+    };
+    let factor = alpha.to_f64();
+    let host = move || {
+        for index in 0..x.len {
+            // SAFETY: the vector lies inside of memory that is noted as used by this work.
+            unsafe { x.set(index, factor * x.get(index)) }
+        }
+    };
+    handle::enqueue(stream, "blas::scal", &[vector.slice.used()], call, host)
+}
+
+/// Enqueues the inner product of two vectors, into the one element of `result`: 0 for empty ones. It may be captured.
+///
+/// ```
+/// # use warpsmith_libraries::blas;
+/// # use warpsmith_runtime::{Device, DeviceBuffer};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let x = DeviceBuffer::from_host(&stream, &[3f32, 4.0])?;
+/// let mut results = DeviceBuffer::zeros(&stream, 2)?;
+/// blas::dot(&stream, &x, &x, results.slice_mut(..1))?;
+/// blas::nrm2(&stream, &x, results.slice_mut(1..))?;
+/// assert_eq!(results.to_host()?, [25.0, 5.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`axpy`]; [`LibraryError::Shape`] when `result` is not one element.
+#[track_caller]
+pub fn dot<'x, 'y, 'r, T: Float>(
+    stream: &Stream,
+    x: impl Into<Vector<'x, T>>,
+    y: impl Into<Vector<'y, T>>,
+    result: impl Into<DeviceSliceMut<'r, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, y, result) = (x.into(), y.into(), result.into());
+    check_lengths("dot", x.len(), y.len())?;
+    check_result("dot", &result)?;
+    let used = [(x.slice.device(), "x"), (y.slice.device(), "y"), (result.device(), "the result")];
+    check_devices(stream, "dot", used)?;
+    if x.is_empty() {
+        return stream.memset(result, 0);
+    }
+    let parts = [x.slice.used(Access::Read), y.slice.used(Access::Read), result.used()];
+    let (x, y, to) = (x.elements(), y.elements(), Elements::of_result(&result));
+    let (data, sum) = (code::cublas(T::TYPE), sum_code::<T>());
+    let call = |handle: &mut Handle| {
+        handle.set_device_scalars(true)?;
+        let (len, x_step, y_step) = (x.len as i64, x.step(), y.step());
+        // SAFETY: the handle is alive and ours; the vectors and the result lie inside of memory that is noted as used,
+        // of this type.
+        check("cublasDotEx", unsafe {
+            let (x, y, to) = (x.raw(), y.raw(), to.raw());
+            sys::cublasDotEx_64(handle.raw(), len, x, data, x_step, y, data, y_step, to, data, sum)
+        })
+    };
+    // SAFETY: all lie inside of memory that is noted as used by this work.
+    let host = move || unsafe { to.set(0, x.values().zip(y.values()).map(|(x, y)| x * y).sum()) };
+    handle::enqueue(stream, "blas::dot", &parts, call, host)
+}
+
+/// Enqueues the Euclidean norm of a vector, into the one element of `result`: 0 for an empty one. Squares do not
+/// overflow. It may be captured.
+///
+/// # Errors
+/// As [`dot`].
+#[track_caller]
+pub fn nrm2<'x, 'r, T: Float>(
+    stream: &Stream,
+    x: impl Into<Vector<'x, T>>,
+    result: impl Into<DeviceSliceMut<'r, T>>,
+) -> Result<()> {
+    let _site = site();
+    let (x, result) = (x.into(), result.into());
+    check_result("nrm2", &result)?;
+    check_devices(stream, "nrm2", [(x.slice.device(), "x"), (result.device(), "the result")])?;
+    if x.is_empty() {
+        return stream.memset(result, 0);
+    }
+    let parts = [x.slice.used(Access::Read), result.used()];
+    let (x, to) = (x.elements(), Elements::of_result(&result));
+    let (data, sum) = (code::cublas(T::TYPE), sum_code::<T>());
+    let call = |handle: &mut Handle| {
+        handle.set_device_scalars(true)?;
+        // SAFETY: the handle is alive and ours; the vector and the result lie inside of memory that is noted as used, of
+        // this type.
+        check("cublasNrm2Ex", unsafe {
+            sys::cublasNrm2Ex_64(handle.raw(), x.len as i64, x.raw(), data, x.step(), to.raw(), data, sum)
+        })
+    };
+    let host = move || {
+        // SAFETY: both lie inside of memory that is noted as used by this work.
+        let sizes = || unsafe { x.values() }.map(f64::abs);
+        let largest = sizes().fold(0.0, f64::max);
+        let scale = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };
+        let norm = sizes().map(|size| (size / scale) * (size / scale)).sum::<f64>().sqrt() * scale;
+        // SAFETY: as above.
+        unsafe { to.set(0, norm) }
+    };
+    handle::enqueue(stream, "blas::nrm2", &parts, call, host)
+}

@@ -1,0 +1,281 @@
+//! The start of every call of cuDNN: the library, a handle, the checks that all operations share.
+
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+
+use cudarc::cudnn::sys::cudnnHandle_t;
+
+use super::element::Float;
+use super::options::Handle;
+use super::tensor::Shape;
+use crate::Vendor;
+use crate::element::DataType;
+use crate::error::{LibraryError, check_devices};
+use crate::handles::HandleGuard;
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::driver::LibraryCalls;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::{Access, BufferUse};
+use warpsmith_runtime::stream::Stream;
+
+/// A handle whose calls go to a stream. While it is there, this thread may call the library, also while it captures.
+pub(super) struct Acquired<'a> {
+    handle: HandleGuard<'a, Handle>,
+    _calls: LibraryCalls,
+}
+
+impl Deref for Acquired<'_> {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl DerefMut for Acquired<'_> {
+    fn deref_mut(&mut self) -> &mut Handle {
+        &mut self.handle
+    }
+}
+
+/// A handle whose calls go to the stream, with the device's context current.
+pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
+    Vendor::Cudnn.version()?;
+    let device = stream.device();
+    device.check()?;
+    let calls = device.bind()?;
+    Ok(Acquired { handle: crate::dnn::State::of(device).handles.acquire(stream)?, _calls: calls })
+}
+
+/// Fails unless the device, which is not emulated, computes with this type.
+pub(super) fn check_type<T: Float>(operation: &'static str, device: &Device) -> Result<()> {
+    let needed = match T::TYPE {
+        DataType::Bf16 => (8, 0),
+        DataType::F16 => (5, 3),
+        _ => (0, 0),
+    };
+    if device.properties().capability >= needed {
+        return Ok(());
+    }
+    let needs = format!("compute capability {}.{} or newer", needed.0, needed.1);
+    Err(LibraryError::unsupported(operation, format!("{} on {}", T::TYPE.name(), device.name()), &needs))
+}
+
+/// Fails unless two tensors have one shape and layout.
+pub(super) fn check_same(
+    operation: &'static str,
+    (left_name, left): (&str, &Shape),
+    (right_name, right): (&str, &Shape),
+) -> Result<()> {
+    if left == right {
+        return Ok(());
+    }
+    Err(LibraryError::shape(
+        operation,
+        format!(
+            "{left_name} is {:?} {:?} and {right_name} is {:?} {:?}; they must be the same",
+            left.shown(),
+            left.layout,
+            right.shown(),
+            right.layout
+        ),
+    ))
+}
+
+/// An operand: a tensor, or a value for each channel.
+pub(super) struct Operand<'a> {
+    /// For errors.
+    pub name: &'static str,
+    /// `None` for one that is left out.
+    pub part: Option<BufferUse<'a>>,
+    pub place: Place,
+    bytes: Bytes<'a>,
+}
+
+/// The bytes of an operand, to copy them.
+enum Bytes<'a> {
+    None,
+    Read(DeviceSlice<'a, u8>),
+    Written(DeviceSliceMut<'a, u8>),
+}
+
+impl<'a> Operand<'a> {
+    pub fn read<T: Float>(name: &'static str, slice: &DeviceSlice<'a, T>) -> Self {
+        let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
+        let bytes = slice.cast().map_or(Bytes::None, Bytes::Read);
+        Self { name, part: Some(slice.used(Access::Read)), place, bytes }
+    }
+
+    pub fn written<T: Float>(name: &'static str, slice: &DeviceSliceMut<'a, T>) -> Self {
+        let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
+        Self { name, part: Some(slice.used()), place, bytes: Bytes::None }
+    }
+
+    /// As [`Self::written`], for [`enqueue`], which may have to copy to it.
+    pub fn target<T: Float>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
+        let slice = slice.reborrow();
+        let operand = Self::written(name, &slice);
+        Self { bytes: slice.cast().map_or(Bytes::None, Bytes::Written), ..operand }
+    }
+
+    fn is_aligned(&self) -> bool {
+        self.place.address.is_multiple_of(ALIGNMENT)
+    }
+
+    pub fn none(name: &'static str) -> Self {
+        Self { name, part: None, place: Place { address: 0, len: 0 }, bytes: Bytes::None }
+    }
+}
+
+/// Where the elements of an operand are, for work that runs later.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub address: u64,
+    pub len: usize,
+}
+
+impl Place {
+    /// The address on a GPU.
+    pub fn pointer(self) -> *mut c_void {
+        self.address as usize as *mut c_void
+    }
+
+    /// The elements on the emulated device, whose memory is memory of the process.
+    ///
+    /// # Safety
+    /// They are of this type, and of an operand of the work that runs now.
+    pub unsafe fn read<'a, T: Float>(self) -> &'a [T] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.address as usize as *const T, self.len) }
+    }
+
+    /// As [`Self::read`], to write.
+    ///
+    /// # Safety
+    /// As [`Self::read`], of an operand that the work writes and nothing else uses.
+    pub unsafe fn write<'a, T: Float>(self) -> &'a mut [T] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.address as usize as *mut T, self.len) }
+    }
+}
+
+/// Fails unless all operands are on the stream's device. Returns their parts and places.
+pub(super) fn check<'a, const N: usize>(
+    operation: &'static str,
+    stream: &Stream,
+    operands: [Operand<'a>; N],
+) -> Result<(Vec<BufferUse<'a>>, [Place; N])> {
+    check_operands(operation, stream, &operands)?;
+    let places = operands.each_ref().map(|operand| operand.place);
+    let mut parts = Vec::with_capacity(N + 1);
+    parts.extend(operands.into_iter().filter_map(|operand| operand.part));
+    Ok((parts, places))
+}
+
+fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
+    let used = operands.iter().filter_map(|operand| Some((operand.part.as_ref()?.device(), operand.name)));
+    used.into_iter().try_for_each(|used| check_devices(stream, operation, [used]))
+}
+
+/// Enqueues an operation of the older interface: on a GPU `library`, which gets the handle and the operands' addresses, on
+/// the emulated device `host`. Empty tensors are a no-op. Both access only the operands.
+pub(super) fn enqueue<T: Float, const N: usize>(
+    operation: &'static str,
+    stream: &Stream,
+    operands: [Operand<'_>; N],
+    library: impl FnOnce(cudnnHandle_t, [*mut c_void; N]) -> Result<()>,
+    host: impl Fn([Place; N]) + Send + Sync + 'static,
+) -> Result<()> {
+    let is_empty = |operand: &Operand<'_>| operand.part.as_ref().is_some_and(|part| part.bytes() == 0);
+    if !stream.device().is_emulated()
+        && !operands.iter().any(is_empty)
+        && !operands.iter().all(Operand::is_aligned)
+    {
+        check_operands(operation, stream, &operands)?;
+        return enqueue_aligned::<T, N>(operation, stream, operands, library);
+    }
+    let (parts, places) = check(operation, stream, operands)?;
+    if parts.iter().any(|part| part.bytes() == 0) {
+        return Ok(());
+    }
+    if stream.device().is_emulated() {
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
+    }
+    enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
+}
+
+/// The alignment in bytes on which kernels of the older interface rely. Those of batch normalisation end the context with
+/// a misaligned address otherwise (cuDNN 9 on an H200), although no page of cuDNN asks for it.
+const ALIGNMENT: u64 = 16;
+
+/// As [`enqueue_gpu`], on copies of the operands that are not aligned. Each copy that is written is copied back.
+fn enqueue_aligned<T: Float, const N: usize>(
+    operation: &'static str,
+    stream: &Stream,
+    operands: [Operand<'_>; N],
+    library: impl FnOnce(cudnnHandle_t, [*mut c_void; N]) -> Result<()>,
+) -> Result<()> {
+    let mut copies = Vec::with_capacity(N);
+    for operand in &operands {
+        let from = match &operand.bytes {
+            _ if operand.is_aligned() => None,
+            Bytes::None => None,
+            Bytes::Read(bytes) => Some(*bytes),
+            Bytes::Written(bytes) => Some(bytes.as_slice()),
+        };
+        copies.push(match from {
+            None => None,
+            Some(from) => {
+                let mut copy = DeviceBuffer::<u8>::uninit(stream, from.len())?;
+                stream.copy(from, &mut copy)?;
+                Some(copy)
+            }
+        });
+    }
+    let mut places = operands.each_ref().map(|operand| operand.place);
+    let mut parts = Vec::with_capacity(N);
+    for ((operand, copy), place) in operands.iter().zip(&mut copies).zip(&mut places) {
+        match copy {
+            None => parts.extend(operand.part.clone()),
+            Some(copy) => {
+                place.address = copy.as_device_ptr().0;
+                parts.push(match operand.bytes {
+                    Bytes::Written(_) => copy.as_mut_slice().used(),
+                    _ => copy.as_slice().used(Access::Read),
+                });
+            }
+        }
+    }
+    enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))?;
+    drop(parts);
+    for (operand, copy) in operands.into_iter().zip(copies) {
+        if let (Bytes::Written(bytes), Some(copy)) = (operand.bytes, copy) {
+            stream.copy(&copy, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same on a GPU. `library` stays inside of the parts.
+pub(super) fn enqueue_gpu<T: Float>(
+    operation: &'static str,
+    stream: &Stream,
+    parts: &[BufferUse<'_>],
+    library: impl FnOnce(cudnnHandle_t) -> Result<()>,
+) -> Result<()> {
+    check_type::<T>(operation, stream.device())?;
+    let handle = acquire(stream)?;
+    let raw = handle.raw.get();
+    // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+    // inside them, by their shapes.
+    unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
+}

@@ -1,0 +1,265 @@
+//! [`convolution`] and its two gradients.
+
+use super::call::{self, Operand};
+use super::descriptor::{check, tensor};
+use super::element::{Float, data};
+use super::functions;
+use super::geometry::{Epilogue, Geometry, Operation};
+use super::host;
+use super::options::{self, Options};
+use super::plan::{Outcome, Request};
+use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
+use crate::element::Factor;
+use crate::error::LibraryError;
+use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::memory::DeviceSliceMut;
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// How a window goes over its input, as PyTorch's `conv1d`, `conv2d` and `conv3d`: a cross-correlation.
+///
+/// ```
+/// use warpsmith_libraries::dnn::Convolution;
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let first = Convolution { padding: 3.into(), stride: [2, 2].into(), ..Convolution::default() };
+/// assert_eq!(first.output_shape(&[32, 3, 224, 224], &[64, 3, 7, 7])?, [32, 64, 112, 112]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Convolution {
+    /// Zeros before and after the input. 0 by default.
+    pub padding: Axes,
+    /// Elements from one window to the next. 1 by default.
+    pub stride: Axes,
+    /// Elements from one tap of the window to the next. 1 by default.
+    pub dilation: Axes,
+    /// Groups of channels that are apart from each other. 1 by default.
+    pub groups: usize,
+    /// Multiplies the result, rounded to `f32` unless the elements are `f64`. 1 by default.
+    pub alpha: f64,
+    /// Multiplies what the target held, which is added. With 0, the default, it is not read.
+    pub beta: f64,
+    /// How it is computed; `None` for the device's [`options`](super::options).
+    pub options: Option<Options>,
+}
+
+impl Default for Convolution {
+    fn default() -> Self {
+        Self {
+            padding: 0.into(),
+            stride: 1.into(),
+            dilation: 1.into(),
+            groups: 1,
+            alpha: 1.0,
+            beta: 0.0,
+            options: None,
+        }
+    }
+}
+
+impl Convolution {
+    /// The shape of the output for an input of batch, channels and spatial dimensions, and weights of output channels,
+    /// channels of a group, and the window.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when they do not fit each other.
+    pub fn output_shape(&self, input: &[usize], weights: &[usize]) -> Result<Vec<usize>> {
+        let shape = |shape| Shape::new(shape, Layout::Nchw);
+        let (x, w) = (shape(input)?, shape(weights)?);
+        Ok(Geometry::of_input("Convolution::output_shape", self, &x, &w)?.y.shown())
+    }
+}
+
+/// Enqueues `y = alpha * (x ∗ w) + beta * y`, the convolution of an input with weights.
+///
+/// # Errors
+/// [`LibraryError::Shape`], [`LibraryError::Missing`], [`LibraryError::Unsupported`] when cuDNN has no way to compute it
+/// with these options, [`LibraryError::WorkspaceTooSmall`], [`Error::OutOfMemory`], [`Error::DifferentDevices`];
+/// whatever the library or the driver reports.
+#[track_caller]
+pub fn convolution<T: Float>(
+    stream: &Stream,
+    convolution: &Convolution,
+    x: &Tensor<'_, T>,
+    w: &Tensor<'_, T>,
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::convolution";
+    let geometry = Geometry::new(NAME, convolution, &x.shape, &w.shape, &y.shape)?;
+    Call {
+        name: NAME,
+        stream,
+        operation: Operation::Forward,
+        geometry: &geometry,
+        options: convolution.options,
+    }
+    .enqueue(
+        [Operand::read("x", &x.slice), Operand::read("w", &w.slice), Operand::written("y", &y.slice)],
+        &mut y.slice,
+    )
+}
+
+/// Enqueues `dx = alpha * (gradient for the input) + beta * dx`, given the gradient `dy` for the output: also a transposed
+/// convolution.
+///
+/// # Errors
+/// As [`convolution`].
+#[track_caller]
+pub fn convolution_backward_data<T: Float>(
+    stream: &Stream,
+    convolution: &Convolution,
+    w: &Tensor<'_, T>,
+    dy: &Tensor<'_, T>,
+    dx: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::convolution_backward_data";
+    let geometry = Geometry::new(NAME, convolution, &dx.shape, &w.shape, &dy.shape)?;
+    Call {
+        name: NAME,
+        stream,
+        operation: Operation::BackwardData,
+        geometry: &geometry,
+        options: convolution.options,
+    }
+    .enqueue(
+        [Operand::written("dx", &dx.slice), Operand::read("w", &w.slice), Operand::read("dy", &dy.slice)],
+        &mut dx.slice,
+    )
+}
+
+/// Enqueues `dw = alpha * (gradient for the weights) + beta * dw`, given the gradient `dy` for the output.
+///
+/// # Errors
+/// As [`convolution`].
+#[track_caller]
+pub fn convolution_backward_weights<T: Float>(
+    stream: &Stream,
+    convolution: &Convolution,
+    x: &Tensor<'_, T>,
+    dy: &Tensor<'_, T>,
+    dw: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::convolution_backward_weights";
+    let geometry = Geometry::new(NAME, convolution, &x.shape, &dw.shape, &dy.shape)?;
+    Call {
+        name: NAME,
+        stream,
+        operation: Operation::BackwardWeights,
+        geometry: &geometry,
+        options: convolution.options,
+    }
+    .enqueue(
+        [Operand::read("x", &x.slice), Operand::written("dw", &dw.slice), Operand::read("dy", &dy.slice)],
+        &mut dw.slice,
+    )
+}
+
+/// One of the three operations, on tensors that fit the geometry.
+struct Call<'a> {
+    name: &'static str,
+    stream: &'a Stream,
+    operation: Operation,
+    geometry: &'a Geometry,
+    options: Option<Options>,
+}
+
+impl Call<'_> {
+    /// Enqueues it, with x, w and y or their gradients; `target` is the one of them that is written.
+    fn enqueue<T: Float>(
+        &self,
+        operands: [Operand<'_>; 3],
+        target: &mut DeviceSliceMut<'_, T>,
+    ) -> Result<()> {
+        let Self { name, stream, operation, geometry, options } = *self;
+        let (parts, places) = call::check(name, stream, operands)?;
+        if target.is_empty() {
+            return Ok(());
+        }
+        if stream.device().is_emulated() {
+            let geometry = *geometry;
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; they are of the
+            // geometry's shapes, and the work stays inside them.
+            return unsafe {
+                let host = move || host::convolution::run::<T>(operation, &geometry, places);
+                stream.enqueue_host_named(name, &parts, host)
+            };
+        }
+        call::check_type::<T>(name, stream.device())?;
+        if places.iter().any(|place| place.len == 0) {
+            let shape = match operation {
+                Operation::BackwardData => &geometry.x,
+                Operation::BackwardWeights => &geometry.w,
+                Operation::Forward => &geometry.y,
+            };
+            return scale_only(name, stream, geometry.beta, shape, target);
+        }
+        let options = options.unwrap_or_else(|| options::options(stream.device()));
+        let request = Request::new::<T>(
+            name,
+            stream,
+            (operation, Epilogue::Nothing),
+            geometry,
+            options,
+            (&parts, &places),
+        );
+        // SAFETY: parts and places are of tensors of the geometry's shapes, as `Geometry::new` has checked.
+        match unsafe { request.run() }? {
+            Outcome::Enqueued => Ok(()),
+            Outcome::NoPlan(error) => Err(no_plan::<T>(name, geometry, &options, error)),
+        }
+    }
+}
+
+/// Enqueues `target = beta * target` on a GPU: the sum is of nothing.
+fn scale_only<T: Float>(
+    name: &'static str,
+    stream: &Stream,
+    beta: f64,
+    shape: &Shape,
+    target: &mut DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    if beta == 0.0 {
+        return stream.memset(target, 0);
+    }
+    if beta == 1.0 {
+        return Ok(());
+    }
+    let operand = Operand::written("the target", target);
+    let parts: Vec<BufferUse<'_>> = operand.part.into_iter().collect();
+    call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
+        let (descriptor, beta) = (tensor(name, shape, data::<T>())?, Factor::of::<T>(beta));
+        // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is noted.
+        check("cudnnScaleTensor", unsafe {
+            functions::cudnnScaleTensor(handle, descriptor.get(), operand.place.pointer(), beta.as_ptr())
+        })
+    })
+}
+
+/// The library has no plan for a geometry with these options.
+fn no_plan<T: Float>(
+    operation: &'static str,
+    geometry: &Geometry,
+    options: &Options,
+    error: Option<Error>,
+) -> Error {
+    let (Geometry { x, w, groups, .. }, name) = (geometry, T::TYPE.name());
+    let (input, layout, weights) = (x.shown(), x.layout, w.shown());
+    let mut what =
+        format!("a convolution of {name} {input:?} {layout:?} with weights {weights:?} in {groups} groups");
+    if let Some(error) = error {
+        what += &format!(" ({error})");
+    }
+    let needs = [
+        (options.deterministic, "`deterministic` off"),
+        (!options.allow_tf32 && name == "f32", "`allow_tf32` on"),
+        (geometry.beta != 0.0, "beta = 0"),
+        (true, "another layout or element type"),
+    ];
+    let needs: Vec<&str> = needs.into_iter().filter(|(may, _)| *may).map(|(_, need)| need).collect();
+    LibraryError::unsupported(operation, what, &needs.join(", or "))
+}

@@ -1,0 +1,200 @@
+//! [`Geometry`]: everything that decides how a convolution is computed, checked, and [`Key`], the same as plain words.
+
+use super::convolution::Convolution;
+use super::element::Float;
+use super::options::Options;
+use super::tensor::{Layout, Shape, output_extent};
+use crate::element::DataType;
+use crate::error::LibraryError;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::error::Result;
+
+/// Which of the three tensors of a convolution is computed from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Operation {
+    Forward,
+    BackwardData,
+    BackwardWeights,
+}
+
+/// The operations that follow a forward convolution in the same pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Epilogue {
+    Nothing,
+    Bias,
+    BiasRelu,
+}
+
+/// The shapes of a convolution, which fit each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Geometry {
+    pub x: Shape,
+    pub w: Shape,
+    pub y: Shape,
+    pub padding: [usize; 3],
+    pub stride: [usize; 3],
+    pub dilation: [usize; 3],
+    pub groups: usize,
+    pub alpha: f64,
+    pub beta: f64,
+}
+
+impl Geometry {
+    /// Of a convolution whose output is not known yet: it is computed.
+    pub fn of_input(
+        operation: &'static str,
+        convolution: &Convolution,
+        x: &Shape,
+        w: &Shape,
+    ) -> Result<Self> {
+        let Convolution { padding, stride, dilation, groups, alpha, beta, .. } = *convolution;
+        let fail = |text: String| Err(LibraryError::shape(operation, text));
+        if x.layout != w.layout {
+            return fail(format!(
+                "the input is {:?} and the weights are {:?}; give both in one layout",
+                x.layout, w.layout
+            ));
+        }
+        if x.spatial != w.spatial || x.spatial == 0 {
+            return fail(format!(
+                "input {:?} and weights {:?}: both need batch or output channels, channels, and the same 1 to 3 \
+                 spatial dimensions",
+                x.shown(),
+                w.shown()
+            ));
+        }
+        let spatial = x.spatial;
+        let padding = padding.spread(operation, "padding", spatial, 0)?;
+        let stride = stride.spread(operation, "stride", spatial, 1)?;
+        let dilation = dilation.spread(operation, "dilation", spatial, 1)?;
+        if groups == 0 || stride.contains(&0) || dilation.contains(&0) {
+            return fail("groups, stride and dilation are at least 1".to_owned());
+        }
+        if w.dims[1].checked_mul(groups) != Some(x.dims[1]) {
+            return fail(format!(
+                "the input has {} channels, and the weights take {} for each of {groups} groups",
+                x.dims[1], w.dims[1]
+            ));
+        }
+        if !w.dims[0].is_multiple_of(groups) {
+            return fail(format!("{} output channels cannot be divided into {groups} groups", w.dims[0]));
+        }
+        let mut dims = [x.dims[0], w.dims[0], 1, 1, 1];
+        for axis in 0..3 {
+            let (input, taps) = (x.dims[axis + 2], w.dims[axis + 2]);
+            match output_extent(input, taps, padding[axis], stride[axis], dilation[axis]) {
+                Some(extent) => dims[axis + 2] = extent,
+                None => {
+                    return fail(format!(
+                        "{taps} taps with dilation {} do not fit into an extent of {input} with padding {} \
+                         (input {:?}, weights {:?})",
+                        dilation[axis],
+                        padding[axis],
+                        x.shown(),
+                        w.shown()
+                    ));
+                }
+            }
+        }
+        let y = Shape { dims, spatial, layout: x.layout };
+        Ok(Self { x: *x, w: *w, y, padding, stride, dilation, groups, alpha, beta })
+    }
+
+    /// Of three tensors.
+    pub fn new(
+        operation: &'static str,
+        convolution: &Convolution,
+        x: &Shape,
+        w: &Shape,
+        y: &Shape,
+    ) -> Result<Self> {
+        let geometry = Self::of_input(operation, convolution, x, w)?;
+        if geometry.y != *y {
+            return Err(LibraryError::shape(
+                operation,
+                format!(
+                    "input {:?} and weights {:?} give an output {:?} {:?}, not {:?} {:?}",
+                    x.shown(),
+                    w.shown(),
+                    geometry.y.shown(),
+                    geometry.y.layout,
+                    y.shown(),
+                    y.layout
+                ),
+            ));
+        }
+        Ok(geometry)
+    }
+
+    /// Spatial dimensions for the library.
+    pub fn library_spatial(&self) -> usize {
+        self.x.rank() - 2
+    }
+
+    /// Values of the spatial dimensions for the library.
+    pub fn of_library(&self, values: [usize; 3]) -> [i64; 3] {
+        let [d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        if self.x.spatial == 3 { [d, h, w] } else { [h, w, 0] }
+    }
+}
+
+/// The key of a plan: plain words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub operation: Operation,
+    pub epilogue: Epilogue,
+    pub data: DataType,
+    pub is_nhwc: bool,
+    pub options: Options,
+    /// The largest power of two up to 16 that divides the addresses of x, w, y and the bias.
+    pub alignments: [u8; 4],
+    pub x: [i64; 5],
+    pub w: [i64; 5],
+    pub padding: [i64; 3],
+    pub stride: [i64; 3],
+    pub dilation: [i64; 3],
+    pub rank: usize,
+    /// The bits of the factors.
+    pub factors: [u64; 2],
+}
+
+impl Key {
+    pub fn new<T: Float>(
+        operation: Operation,
+        epilogue: Epilogue,
+        geometry: &Geometry,
+        options: Options,
+        addresses: &[DevicePtr],
+    ) -> Self {
+        Self {
+            operation,
+            epilogue,
+            data: T::TYPE,
+            is_nhwc: geometry.x.layout == Layout::Nhwc,
+            options,
+            alignments: std::array::from_fn(|at| addresses.get(at).map_or(16, |address| alignment(*address))),
+            x: geometry.x.of_library(geometry.x.dims),
+            w: geometry.w.of_library(geometry.w.dims),
+            padding: geometry.of_library(geometry.padding),
+            stride: geometry.of_library(geometry.stride),
+            dilation: geometry.of_library(geometry.dilation),
+            rank: geometry.x.rank(),
+            factors: [geometry.alpha.to_bits(), geometry.beta.to_bits()],
+        }
+    }
+}
+
+fn alignment(address: DevicePtr) -> u8 {
+    1 << address.0.trailing_zeros().min(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignments_are_powers_of_two_up_to_sixteen() {
+        let of = |address| alignment(DevicePtr(address));
+        assert_eq!([of(0), of(1), of(4), of(24), of(512)], [16, 1, 4, 8, 16]);
+    }
+}

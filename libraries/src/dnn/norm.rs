@@ -1,0 +1,317 @@
+//! Batch normalisation: training, inference and the gradient.
+
+use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
+
+use super::call::{self, Operand, check_same};
+use super::descriptor::{OldDescriptor, TensorKind, check, tensor};
+use super::element::{Float, data, factors};
+use super::functions;
+use super::host;
+use super::tensor::{Shape, Tensor, TensorMut};
+use crate::error::LibraryError;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// The constants of a batch normalisation, which is over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
+/// `BatchNorm3d`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BatchNorm {
+    /// Added to the variance. 1e-5 by default.
+    pub epsilon: f64,
+    /// The share of a batch in the running statistics. 0.1 by default.
+    pub momentum: f64,
+}
+
+impl Default for BatchNorm {
+    fn default() -> Self {
+        Self { epsilon: 1e-5, momentum: 0.1 }
+    }
+}
+
+/// Statistics of all batches so far, a value of each for each channel: for inference.
+#[derive(Debug)]
+pub struct RunningStatistics<'a, R: Float> {
+    /// The mean.
+    pub mean: DeviceSliceMut<'a, R>,
+    /// The variance, as of a sample (divided by one less than the number of elements).
+    pub variance: DeviceSliceMut<'a, R>,
+}
+
+/// Statistics of one batch, a value of each for each channel: for the gradient.
+#[derive(Debug)]
+pub struct BatchStatistics<'a, R: Float> {
+    /// The mean.
+    pub mean: DeviceSliceMut<'a, R>,
+    /// One by the square root of the variance and epsilon.
+    pub inverse_deviation: DeviceSliceMut<'a, R>,
+}
+
+/// The gradients of a batch normalisation.
+#[derive(Debug)]
+pub struct BatchNormGradients<'a, T: Float> {
+    /// For the input.
+    pub input: TensorMut<'a, T>,
+    /// For the scale of each channel.
+    pub scale: DeviceSliceMut<'a, T::Real>,
+    /// For the bias of each channel.
+    pub bias: DeviceSliceMut<'a, T::Real>,
+}
+
+/// Fails unless each of these has a value for each channel.
+fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]) -> Result<()> {
+    let channels = shape.dims[1];
+    match values.iter().find(|value| value.part.is_some() && value.place.len != channels) {
+        None => Ok(()),
+        Some(Operand { name, place, .. }) => {
+            let text = format!("{name} has {} values for {channels} channels", place.len);
+            Err(LibraryError::shape(operation, text))
+        }
+    }
+}
+
+/// Fails unless a variance can be computed. There are channels.
+fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
+    // The elements of each channel, of which there is at least one.
+    let elements = shape.elements().unwrap_or(0) / shape.dims[1];
+    if elements > 1 {
+        return Ok(());
+    }
+    let found = if elements == 1 { "1 element" } else { "no elements" };
+    let text = format!("shape {:?} has {found} for each channel; training needs more than 1", shape.shown());
+    Err(LibraryError::shape(operation, text))
+}
+
+impl BatchNorm {
+    fn check(&self, operation: &'static str) -> Result<()> {
+        if self.epsilon >= 0.0 && self.epsilon.is_finite() && (0.0..=1.0).contains(&self.momentum) {
+            return Ok(());
+        }
+        Err(LibraryError::shape(
+            operation,
+            format!("{self:?}: epsilon is at least 0, and momentum from 0 to 1"),
+        ))
+    }
+}
+
+const MODE: cudnnBatchNormMode_t = cudnnBatchNormMode_t::CUDNN_BATCHNORM_SPATIAL;
+
+/// Descriptors of a tensor and of a value for each of its channels.
+fn descriptors(
+    operation: &'static str,
+    shape: &Shape,
+    data: cudnnDataType_t,
+) -> Result<(OldDescriptor<TensorKind>, OldDescriptor<TensorKind>)> {
+    let whole = tensor(operation, shape, data)?;
+    let channels = OldDescriptor::<TensorKind>::new()?;
+    // SAFETY: both descriptors are alive.
+    check("cudnnDeriveBNTensorDescriptor", unsafe {
+        functions::cudnnDeriveBNTensorDescriptor(channels.get(), whole.get(), MODE)
+    })?;
+    Ok((whole, channels))
+}
+
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with the mean and variance of each channel of this
+/// batch, which are kept in `saved` and enter the running statistics.
+///
+/// # Errors
+/// [`LibraryError::Shape`], also for a batch of one element for each channel or none,
+/// [`LibraryError::Missing`], [`warpsmith_runtime::Error::DifferentDevices`]; whatever the library or
+/// the driver reports.
+#[track_caller]
+pub fn batch_norm_training<T: Float>(
+    stream: &Stream,
+    norm: &BatchNorm,
+    x: &Tensor<'_, T>,
+    (scale, bias): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
+    running: Option<&mut RunningStatistics<'_, T::Real>>,
+    saved: &mut BatchStatistics<'_, T::Real>,
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::batch_norm_training";
+    norm.check(NAME)?;
+    check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
+    let (running_mean, running_variance) = match running {
+        Some(RunningStatistics { mean, variance }) => {
+            (Operand::target("running.mean", mean), Operand::target("running.variance", variance))
+        }
+        None => (Operand::none("running.mean"), Operand::none("running.variance")),
+    };
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("bias", bias),
+        Operand::target("saved.mean", &mut saved.mean),
+        Operand::target("saved.inverse_deviation", &mut saved.inverse_deviation),
+        running_mean,
+        running_variance,
+        Operand::read("x", &x.slice),
+        Operand::target("y", &mut y.slice),
+    ];
+    check_channels(NAME, &x.shape, &operands[..6])?;
+    if x.shape.dims[1] == 0 {
+        return Ok(());
+    }
+    check_elements(NAME, &x.shape)?;
+    let (norm, shape) = (*norm, x.shape);
+    call::enqueue::<T, 8>(
+        NAME,
+        stream,
+        operands,
+        |handle, [scale, bias, mean, deviation, running_mean, running_variance, x, y]| {
+            let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
+            let [one, zero] = factors::<T>();
+            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
+            // channel, or null where the library lets them be.
+            check("cudnnBatchNormalizationForwardTraining", unsafe {
+                functions::cudnnBatchNormalizationForwardTraining(
+                    handle,
+                    MODE,
+                    one.as_ptr(),
+                    zero.as_ptr(),
+                    whole.get(),
+                    x,
+                    whole.get(),
+                    y,
+                    channels.get(),
+                    scale,
+                    bias,
+                    norm.momentum,
+                    running_mean,
+                    running_variance,
+                    norm.epsilon,
+                    mean,
+                    deviation,
+                )
+            })
+        },
+        // SAFETY: the operands are of this shape, or have one value for each channel.
+        move |places| unsafe { host::norm::training::<T>(&norm, &shape, places) },
+    )
+}
+
+/// Enqueues `y = scale * (x - mean) / sqrt(variance + epsilon) + bias` with statistics of each channel that are given.
+///
+/// # Errors
+/// As [`batch_norm_training`].
+#[track_caller]
+pub fn batch_norm_inference<T: Float>(
+    stream: &Stream,
+    norm: &BatchNorm,
+    x: &Tensor<'_, T>,
+    (scale, bias): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
+    (mean, variance): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::batch_norm_inference";
+    norm.check(NAME)?;
+    check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("bias", bias),
+        Operand::read("mean", mean),
+        Operand::read("variance", variance),
+        Operand::read("x", &x.slice),
+        Operand::target("y", &mut y.slice),
+    ];
+    check_channels(NAME, &x.shape, &operands[..4])?;
+    let (norm, shape) = (*norm, x.shape);
+    call::enqueue::<T, 6>(
+        NAME,
+        stream,
+        operands,
+        |handle, [scale, bias, mean, variance, x, y]| {
+            let (of_x, of_channels) = descriptors(NAME, &shape, data::<T>())?;
+            let ([one, zero], whole, channels) = (factors::<T>(), of_x.get(), of_channels.get());
+            let (one, zero, epsilon) = (one.as_ptr(), zero.as_ptr(), norm.epsilon);
+            // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
+            // channel.
+            check("cudnnBatchNormalizationForwardInference", unsafe {
+                functions::cudnnBatchNormalizationForwardInference(
+                    handle, MODE, one, zero, whole, x, whole, y, channels, scale, bias, mean, variance,
+                    epsilon,
+                )
+            })
+        },
+        // SAFETY: the operands are of this shape, or have one value for each channel.
+        move |places| unsafe { host::norm::inference::<T>(&norm, &shape, places) },
+    )
+}
+
+/// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` for its output and the statistics that it
+/// saved. Those for the scale and bias are sums, which are 0 for a batch of no elements.
+///
+/// # Errors
+/// As [`batch_norm_training`], but for a batch of no elements.
+#[track_caller]
+pub fn batch_norm_backward<T: Float>(
+    stream: &Stream,
+    norm: &BatchNorm,
+    (x, dy): (&Tensor<'_, T>, &Tensor<'_, T>),
+    scale: &DeviceSlice<'_, T::Real>,
+    (mean, inverse_deviation): (&DeviceSlice<'_, T::Real>, &DeviceSlice<'_, T::Real>),
+    gradients: &mut BatchNormGradients<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::batch_norm_backward";
+    norm.check(NAME)?;
+    let BatchNormGradients { input: dx, scale: dscale, bias: dbias } = gradients;
+    check_same(NAME, ("x", &x.shape), ("dy", &dy.shape))?;
+    check_same(NAME, ("x", &x.shape), ("the gradient for x", &dx.shape))?;
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("mean", mean),
+        Operand::read("inverse_deviation", inverse_deviation),
+        Operand::target("the gradient for scale", dscale),
+        Operand::target("the gradient for bias", dbias),
+        Operand::read("x", &x.slice),
+        Operand::read("dy", &dy.slice),
+        Operand::target("the gradient for x", &mut dx.slice),
+    ];
+    check_channels(NAME, &x.shape, &operands[..5])?;
+    if x.slice.is_empty() {
+        call::check(NAME, stream, operands)?;
+        stream.memset(dscale, 0)?;
+        return stream.memset(dbias, 0);
+    }
+    check_elements(NAME, &x.shape)?;
+    let (epsilon, shape) = (norm.epsilon, x.shape);
+    call::enqueue::<T, 8>(
+        NAME,
+        stream,
+        operands,
+        |handle, [scale, mean, deviation, dscale, dbias, x, dy, dx]| {
+            let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
+            let [one, zero] = factors::<T>();
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to values for each
+            // channel.
+            check("cudnnBatchNormalizationBackward", unsafe {
+                functions::cudnnBatchNormalizationBackward(
+                    handle,
+                    MODE,
+                    one.as_ptr(),
+                    zero.as_ptr(),
+                    one.as_ptr(),
+                    zero.as_ptr(),
+                    whole.get(),
+                    x,
+                    whole.get(),
+                    dy,
+                    whole.get(),
+                    dx,
+                    channels.get(),
+                    scale,
+                    dscale,
+                    dbias,
+                    epsilon,
+                    mean,
+                    deviation,
+                )
+            })
+        },
+        // SAFETY: the operands are of this shape, or have one value for each channel.
+        move |places| unsafe { host::norm::backward::<T>(&shape, places) },
+    )
+}

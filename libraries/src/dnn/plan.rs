@@ -1,0 +1,449 @@
+//! [`Plan`]: an engine made ready for a geometry, and [`Request::run`], which finds one and enqueues it.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::cudnn::sys::{
+    cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
+};
+
+use super::call::{self, Place};
+use super::descriptor::{Descriptor, RawHandle, check};
+use super::element::{Float, data};
+use super::functions;
+use super::geometry::{Epilogue, Geometry, Key, Operation};
+use super::graph::{Candidates, Graph, IDS};
+use super::options::{Handle, Options, State};
+use crate::error::LibraryError;
+use crate::on_device::OnDevice;
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::error::{Error, Result};
+use warpsmith_runtime::memory::DeviceBuffer;
+use warpsmith_runtime::seam::BufferUse;
+use warpsmith_runtime::stream::Stream;
+
+/// An engine made ready.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Locked while it is executed, which is by one thread at a time.
+    ready: Mutex<Ready>,
+    /// In bytes.
+    workspace: u64,
+}
+
+#[derive(Debug)]
+struct Ready {
+    plan: Descriptor,
+    /// The configuration that the plan refers to; the graph comes when the plan is kept.
+    _config: Descriptor,
+    _graph: Option<Graph>,
+}
+
+impl Plan {
+    fn new(handle: &RawHandle, config: Descriptor) -> Result<Self> {
+        let mut plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[handle.get()])?;
+        plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
+        let plan = plan.finalize()?;
+        let workspace = plan.int(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        let ready = Ready { plan, _config: config, _graph: None };
+        Ok(Self { ready: Mutex::new(ready), workspace: u64::try_from(workspace).unwrap_or(0) })
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enqueues it on the handle's stream.
+    ///
+    /// # Safety
+    /// The addresses are of tensors of the plan's shapes, and of the workspace that it needs, which nothing else uses
+    /// when the stream comes to it.
+    unsafe fn execute(
+        &self,
+        handle: &RawHandle,
+        addresses: &[DevicePtr],
+        workspace: DevicePtr,
+    ) -> Result<()> {
+        let mut pointers = [std::ptr::null_mut::<c_void>(); IDS.len()];
+        for (pointer, address) in pointers.iter_mut().zip(addresses) {
+            *pointer = address.0 as usize as *mut c_void;
+        }
+        let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &IDS[..addresses.len()])?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..addresses.len()])?;
+            let workspace = workspace.0 as usize as *mut c_void;
+            pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?;
+        }
+        let pack = pack.finalize()?;
+        let ready = self.ready();
+        // SAFETY: handle, plan and pack are alive and finished, and the addresses are as the caller promises.
+        check("cudnnBackendExecute", unsafe {
+            functions::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
+        })
+    }
+}
+
+/// A convolution to be enqueued on a GPU.
+pub(super) struct Request<'a, 'p> {
+    /// As the user knows it.
+    name: &'static str,
+    stream: &'a Stream,
+    key: Key,
+    data: cudnnDataType_t,
+    geometry: &'a Geometry,
+    /// Of x, w, y and, for those that have one, the bias.
+    parts: &'a [BufferUse<'p>],
+    addresses: Vec<DevicePtr>,
+}
+
+/// Whether there was a plan.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Enqueued,
+    /// The library has none for this geometry; the error that it reported.
+    NoPlan(Option<Error>),
+}
+
+/// The choice that says that there is no plan.
+const NONE: usize = usize::MAX;
+
+impl<'a, 'p> Request<'a, 'p> {
+    /// Of these parts and places: of x, w, y and, for those that have one, the bias.
+    pub fn new<T: Float>(
+        name: &'static str,
+        stream: &'a Stream,
+        (operation, epilogue): (Operation, Epilogue),
+        geometry: &'a Geometry,
+        options: Options,
+        (parts, places): (&'a [BufferUse<'p>], &[Place]),
+    ) -> Self {
+        let addresses: Vec<DevicePtr> = places.iter().map(|place| DevicePtr(place.address)).collect();
+        let key = Key::new::<T>(operation, epilogue, geometry, options, &addresses);
+        Self { name, stream, key, data: data::<T>(), geometry, parts, addresses }
+    }
+
+    /// Enqueues it by the cached plan of its geometry, or by a new one.
+    ///
+    /// # Safety
+    /// The parts and addresses are of tensors of the geometry's shapes.
+    pub unsafe fn run(mut self) -> Result<Outcome> {
+        let state = crate::dnn::State::of(self.stream.device());
+        let mut handle = call::acquire(self.stream)?;
+        state.refresh(&mut handle);
+        let Handle { plans, raw, .. } = &mut *handle;
+        let is_capturing = self.stream.is_capturing();
+        if is_capturing && self.key.options.benchmark && !self.is_chosen(state) {
+            self.key.options.benchmark = false;
+        }
+        let mut limit = self.key.options.workspace_limit.unwrap_or(u64::MAX);
+        let mut lost = None;
+        if let Some(plan) = plans.get(&self.key) {
+            state.hits.fetch_add(1, Ordering::Relaxed);
+            match self.execute(raw, plan) {
+                // The plan is right, but memory is short at the moment: another that needs less is not kept.
+                Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
+                    (limit, lost) = (plan.workspace - 1, Some(error));
+                }
+                done => return done.map(|()| Outcome::Enqueued),
+            }
+        } else {
+            state.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        let keep = lost.is_none();
+        match self.search(state, raw, limit, lost)? {
+            Found::Plan(plan) => {
+                if keep {
+                    drop(plans.insert(self.key, plan));
+                }
+                Ok(Outcome::Enqueued)
+            }
+            Found::None(error) => Ok(Outcome::NoPlan(error)),
+        }
+    }
+
+    fn is_chosen(&self, state: &State) -> bool {
+        state.choices().get(&self.key).is_some()
+    }
+
+    /// Finds a plan that needs no more workspace than `limit`, and enqueues it. `lost` is why the one that is kept for the
+    /// geometry will not do: then nothing of what is found is kept, and without another plan that is the error.
+    fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
+        let keep = lost.is_none();
+        let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
+        if chosen == Some(NONE) {
+            return Ok(Found::None(None));
+        }
+        let graph = Graph::new(handle, self.data, self.geometry, &self.key);
+        let candidates = graph.and_then(|graph| {
+            let candidates = graph.candidates(self.data, &self.key.options)?;
+            Ok((graph, candidates))
+        });
+        let (graph, Candidates { configs, failed }) = match candidates {
+            Ok(candidates) => candidates,
+            Err(error) => return lost.map_or_else(|| self.none(state, Some(error)), Err),
+        };
+        let mut candidates: Vec<(usize, Descriptor)> = configs.into_iter().enumerate().collect();
+        if let Some(chosen) = chosen {
+            // Chosen by another handle: it is tried first, and not timed again.
+            candidates.sort_by_key(|(index, _)| *index != chosen);
+        }
+        let timed = self.key.options.benchmark && chosen.is_none() && keep;
+        let mut search = Search { request: self, handle, limit, least: None, failed: Failure(lost) };
+        failed.into_iter().for_each(|error| search.failed.note(error));
+        let found = if timed { search.fastest(candidates)? } else { search.first(candidates)? };
+        let Search { least, failed, .. } = search;
+        match (found, least, failed.0) {
+            (Some((index, plan)), ..) => {
+                plan.ready()._graph = Some(graph);
+                if keep {
+                    state.choices().insert(self.key, index);
+                }
+                Ok(Found::Plan(plan))
+            }
+            (None, _, Some(error @ Error::OutOfMemory(_))) => Err(error),
+            (None, Some(least), _) => {
+                Err(LibraryError::WorkspaceTooSmall { operation: self.name, limit, least }.into())
+            }
+            (None, None, failed) => self.none(state, failed),
+        }
+    }
+
+    /// Keeps that there is no plan, unless it is for another reason that none was found.
+    fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
+        match error {
+            Some(error) if !is_unsupported(&error) => Err(error),
+            error => {
+                state.choices().insert(self.key, NONE);
+                Ok(Found::None(error))
+            }
+        }
+    }
+
+    /// Enqueues a plan, with a workspace of its own.
+    fn execute(&self, handle: &RawHandle, plan: &Arc<OnDevice<Plan>>) -> Result<()> {
+        self.execute_in(handle, plan, &self.addresses, self.workspace(plan)?.as_mut())
+    }
+
+    fn workspace(&self, plan: &Plan) -> Result<Option<DeviceBuffer<u8>>> {
+        match usize::try_from(plan.workspace).unwrap_or(usize::MAX) {
+            0 => Ok(None),
+            bytes => DeviceBuffer::uninit(self.stream, bytes).map(Some),
+        }
+    }
+
+    fn execute_in(
+        &self,
+        handle: &RawHandle,
+        plan: &Arc<OnDevice<Plan>>,
+        addresses: &[DevicePtr],
+        workspace: Option<&mut DeviceBuffer<u8>>,
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(self.parts.len() + 1);
+        parts.extend_from_slice(self.parts);
+        let mut address = DevicePtr::NULL;
+        if let Some(workspace) = workspace {
+            address = workspace.as_device_ptr();
+            parts.push(workspace.as_mut_slice().used());
+        }
+        self.stream.with_stable_capture_state(|| {
+            // The code that a captured graph runs may be the plan's own, whose handle lives until the device is dropped.
+            self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written. The addresses are
+            // of the parts, which are of the shapes that the plan was made for, by the promise of `run`'s caller; the
+            // workspace is as large as the plan needs.
+            unsafe {
+                self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
+            }
+        })
+    }
+
+    /// Which of the addresses is written.
+    fn target(&self) -> usize {
+        match self.key.operation {
+            Operation::BackwardData => 0,
+            Operation::BackwardWeights => 1,
+            Operation::Forward => 2,
+        }
+    }
+}
+
+/// Whether the library says that it does not do this, now or later.
+fn is_unsupported(error: &Error) -> bool {
+    match error.downcast_ref() {
+        Some(LibraryError::Call { status, .. }) => status.starts_with("CUDNN_STATUS_NOT_SUPPORTED"),
+        _ => false,
+    }
+}
+
+/// Whether another plan may do where this one failed.
+fn is_of_plan(error: &Error) -> bool {
+    matches!(error, Error::OutOfMemory(_)) || error.downcast_ref::<LibraryError>().is_some()
+}
+
+enum Found {
+    Plan(Arc<OnDevice<Plan>>),
+    None(Option<Error>),
+}
+
+/// The state of a search for a plan.
+struct Search<'s, 'a, 'p> {
+    request: &'s Request<'a, 'p>,
+    handle: &'s RawHandle,
+    limit: u64,
+    /// The least workspace, in bytes, of the plans that need too much.
+    least: Option<u64>,
+    failed: Failure,
+}
+
+/// The most telling of the errors: that memory ran out rather than another failure, and that rather than what is not
+/// supported. Of two alike it is the later.
+#[derive(Debug)]
+struct Failure(Option<Error>);
+
+impl Failure {
+    fn note(&mut self, error: Error) {
+        let weight = |error: &Error| match error {
+            Error::OutOfMemory(_) => 2,
+            error => u8::from(!is_unsupported(error)),
+        };
+        if self.0.as_ref().is_none_or(|failed| weight(failed) <= weight(&error)) {
+            self.0 = Some(error);
+        }
+    }
+}
+
+impl Search<'_, '_, '_> {
+    /// The plan of a configuration, if the library can make it and its workspace is within the limit.
+    fn ready(&mut self, config: Descriptor) -> Option<Arc<OnDevice<Plan>>> {
+        match Plan::new(self.handle, config) {
+            Ok(plan) if plan.workspace <= self.limit => {
+                Some(Arc::new(OnDevice::new(self.request.stream.device(), plan)))
+            }
+            Ok(plan) => {
+                self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
+                None
+            }
+            Err(error) => {
+                self.failed.note(error);
+                None
+            }
+        }
+    }
+
+    /// The first that can be enqueued, which is then enqueued.
+    fn first(
+        &mut self,
+        candidates: Vec<(usize, Descriptor)>,
+    ) -> Result<Option<(usize, Arc<OnDevice<Plan>>)>> {
+        for (index, config) in candidates {
+            let Some(plan) = self.ready(config) else { continue };
+            match self.request.execute(self.handle, &plan) {
+                Ok(()) => return Ok(Some((index, plan))),
+                Err(error) if is_of_plan(&error) => self.failed.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The fastest of those that the options allow to be timed, which is then enqueued.
+    fn fastest(
+        &mut self,
+        candidates: Vec<(usize, Descriptor)>,
+    ) -> Result<Option<(usize, Arc<OnDevice<Plan>>)>> {
+        let request = self.request;
+        let most = match request.key.options.benchmark_limit {
+            0 => usize::MAX,
+            limit => limit as usize,
+        };
+        // Timed runs must not add to the target repeatedly.
+        let mut addresses = request.addresses.clone();
+        let target = request.target();
+        let spare = match request.geometry.beta == 0.0 {
+            true => None,
+            false => {
+                let bytes = request.parts[target].bytes();
+                match DeviceBuffer::<u8>::zeros(request.stream, bytes + 16) {
+                    Ok(spare) => Some(spare),
+                    Err(Error::OutOfMemory(_)) => return self.first(candidates),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        if let Some(spare) = &spare {
+            // Aligned just as the target is, for which plans were made.
+            let address = spare.as_device_ptr().0;
+            addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
+        }
+        let mut timed: Vec<(f64, usize, Arc<OnDevice<Plan>>)> = Vec::new();
+        for (index, config) in candidates {
+            if timed.len() == most {
+                break;
+            }
+            let Some(plan) = self.ready(config) else { continue };
+            match self.time(&plan, &addresses) {
+                Ok(time) => timed.push((time, index, plan)),
+                Err(error) if is_of_plan(&error) => self.failed.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        // The fastest, unless its memory is no longer available.
+        for (_, index, plan) in timed {
+            match request.execute(self.handle, &plan) {
+                Ok(()) => return Ok(Some((index, plan))),
+                Err(error) if is_of_plan(&error) => self.failed.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// How long a plan takes on the device, in microseconds.
+    fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
+        const ROUNDS: u32 = 4;
+        let request = self.request;
+        let mut workspace = request.workspace(plan)?;
+        let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
+        // The first loads what it needs; the device is still busy with it when the others are enqueued.
+        run()?;
+        let before = request.stream.record_timed_event()?;
+        (0..ROUNDS).try_for_each(|_| run())?;
+        let after = request.stream.record_timed_event()?;
+        after.synchronize()?;
+        Ok(after.elapsed_us(&before)? / f64::from(ROUNDS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpsmith_runtime::device::Device;
+
+    fn of_library(status: &str) -> Error {
+        let status = status.to_owned();
+        LibraryError::Call { library: "cuDNN", call: "cudnnBackendFinalize", status, context: None }.into()
+    }
+
+    #[test]
+    fn an_out_of_memory_error_hides_other_failures() {
+        let stream = Device::emulated(0).unwrap().default_stream();
+        let full = || DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err();
+        let noted = |errors: [Error; 3]| {
+            let mut failed = Failure(None);
+            errors.into_iter().for_each(|error| failed.note(error));
+            failed.0.unwrap()
+        };
+        let unsupported = || of_library("CUDNN_STATUS_NOT_SUPPORTED_LAYOUT");
+        let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
+        assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
+        assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
+        // Listing the engines failed, which does not mean that there are none.
+        assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
+        assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
+    }
+}

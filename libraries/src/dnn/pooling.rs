@@ -1,0 +1,217 @@
+//! [`pooling`]: the greatest or the mean element of each window, and its gradient.
+
+use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
+
+use super::call::{self, Operand, check_same};
+use super::descriptor::{OldDescriptor, PoolingKind, TensorKind, check, tensor};
+use super::element::{Float, data, factors};
+use super::functions;
+use super::host;
+use super::options;
+use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
+use crate::error::LibraryError;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+/// The result for a window's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PoolingMode {
+    /// The greatest; NaN if one is.
+    #[default]
+    Max,
+    /// The mean of the window, of which padding is a part (PyTorch: `count_include_pad=True`).
+    AverageWithPadding,
+    /// The mean of the elements in the window.
+    Average,
+}
+
+/// Windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pooling {
+    /// The result for a window's elements.
+    pub mode: PoolingMode,
+    /// The window's extents. 2 by default.
+    pub window: Axes,
+    /// Elements before and after the input, at most half a window. 0 by default.
+    pub padding: Axes,
+    /// Elements from one window to the next; `None`, the default: the window's extent.
+    pub stride: Option<Axes>,
+}
+
+impl Default for Pooling {
+    fn default() -> Self {
+        Self { mode: PoolingMode::Max, window: 2.into(), padding: 0.into(), stride: None }
+    }
+}
+
+/// The windows of a pooling over an input, which fit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Windows {
+    pub mode: PoolingMode,
+    pub x: Shape,
+    pub y: Shape,
+    pub window: [usize; 3],
+    pub padding: [usize; 3],
+    pub stride: [usize; 3],
+}
+
+impl Pooling {
+    /// The shape of the output for an input of batch, channels and spatial dimensions.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when the windows do not fit.
+    pub fn output_shape(&self, input: &[usize]) -> Result<Vec<usize>> {
+        let x = Shape::new(input, Layout::Nchw)?;
+        Ok(self.windows("Pooling::output_shape", &x)?.y.shown())
+    }
+
+    fn windows(&self, operation: &'static str, x: &Shape) -> Result<Windows> {
+        if x.spatial == 0 || x.dims[2..].contains(&0) {
+            let text = format!("the input {:?} has no spatial dimension, or an empty one", x.shown());
+            return Err(LibraryError::shape(operation, text));
+        }
+        let window = self.window.spread(operation, "window", x.spatial, 1)?;
+        let padding = self.padding.spread(operation, "padding", x.spatial, 0)?;
+        let stride = self.stride.unwrap_or(self.window).spread(operation, "stride", x.spatial, 1)?;
+        let mut dims = [x.dims[0], x.dims[1], 1, 1, 1];
+        for axis in 0..3 {
+            let (window, padding, stride) = (window[axis], padding[axis], stride[axis]);
+            if padding > window / 2 {
+                let text = format!("padding {padding} is more than half of the window's {window}");
+                return Err(LibraryError::shape(operation, text));
+            }
+            let input = x.dims[axis + 2];
+            let Some(extent) = output_extent(input, window, padding, stride, 1) else {
+                let text = format!(
+                    "a window of {window} with stride {stride} and padding {padding} does not fit into an extent of {input}"
+                );
+                return Err(LibraryError::shape(operation, text));
+            };
+            dims[axis + 2] = extent;
+        }
+        let y = Shape { dims, ..*x };
+        Ok(Windows { mode: self.mode, x: *x, y, window, padding, stride })
+    }
+}
+
+impl Windows {
+    fn check_output(&self, operation: &'static str, y: &Shape) -> Result<()> {
+        check_same(operation, ("the output of this pooling", &self.y), ("the given tensor", y))
+    }
+
+    fn descriptors<T: Float>(&self, operation: &'static str, is_deterministic: bool) -> Result<Descriptors> {
+        let mode = match self.mode {
+            PoolingMode::Max if is_deterministic => cudnnPoolingMode_t::CUDNN_POOLING_MAX_DETERMINISTIC,
+            PoolingMode::Max => cudnnPoolingMode_t::CUDNN_POOLING_MAX,
+            PoolingMode::AverageWithPadding => {
+                cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING
+            }
+            PoolingMode::Average => cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
+        };
+        let rank = self.x.rank() - 2;
+        // `output_extent` has checked that they are within 31 bits.
+        let of = |values: [usize; 3]| {
+            let values = values.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
+            if rank == 3 { values } else { [values[1], values[2], 0] }
+        };
+        let (window, padding, stride) = (of(self.window), of(self.padding), of(self.stride));
+        let pooling = OldDescriptor::<PoolingKind>::new()?;
+        let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        let (window, padding, stride) = (window.as_ptr(), padding.as_ptr(), stride.as_ptr());
+        // SAFETY: the descriptor is alive, and the arrays have `rank` values.
+        check("cudnnSetPoolingNdDescriptor", unsafe {
+            let rank = rank as i32;
+            functions::cudnnSetPoolingNdDescriptor(pooling.get(), mode, nans, rank, window, padding, stride)
+        })?;
+        let [x, y] = [&self.x, &self.y].map(|shape| tensor(operation, shape, data::<T>()));
+        Ok(Descriptors { pooling, x: x?, y: y? })
+    }
+}
+
+struct Descriptors {
+    pooling: OldDescriptor<PoolingKind>,
+    x: OldDescriptor<TensorKind>,
+    y: OldDescriptor<TensorKind>,
+}
+
+/// Enqueues `y = pooling(x)`.
+///
+/// # Errors
+/// [`LibraryError::Shape`], [`LibraryError::Missing`],
+/// [`warpsmith_runtime::Error::DifferentDevices`]; whatever the library or the driver reports.
+#[track_caller]
+pub fn pooling<T: Float>(
+    stream: &Stream,
+    pooling: &Pooling,
+    x: &Tensor<'_, T>,
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::pooling";
+    let windows = pooling.windows(NAME, &x.shape)?;
+    windows.check_output(NAME, &y.shape)?;
+    let is_deterministic = options::options(stream.device()).deterministic;
+    call::enqueue::<T, 2>(
+        NAME,
+        stream,
+        [Operand::read("x", &x.slice), Operand::target("y", &mut y.slice)],
+        |handle, [x, y]| {
+            let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
+            let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
+            let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            check("cudnnPoolingForward", unsafe {
+                functions::cudnnPoolingForward(handle, pooling, one, of_x, x, zero, of_y, y)
+            })
+        },
+        // SAFETY: the operands are of the windows' shapes.
+        move |places| unsafe { host::pooling::forward::<T>(&windows, places) },
+    )
+}
+
+/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` for it. Where several elements of a
+/// window are the greatest, one of them gets the gradient.
+///
+/// # Errors
+/// As [`pooling`].
+#[track_caller]
+pub fn pooling_backward<T: Float>(
+    stream: &Stream,
+    pooling: &Pooling,
+    x: &Tensor<'_, T>,
+    y: &Tensor<'_, T>,
+    dy: &Tensor<'_, T>,
+    dx: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    let _site = site();
+    const NAME: &str = "dnn::pooling_backward";
+    let windows = pooling.windows(NAME, &x.shape)?;
+    windows.check_output(NAME, &y.shape)?;
+    windows.check_output(NAME, &dy.shape)?;
+    check_same(NAME, ("x", &x.shape), ("dx", &dx.shape))?;
+    let is_deterministic = options::options(stream.device()).deterministic;
+    call::enqueue::<T, 4>(
+        NAME,
+        stream,
+        [
+            Operand::read("x", &x.slice),
+            Operand::read("y", &y.slice),
+            Operand::read("dy", &dy.slice),
+            Operand::target("dx", &mut dx.slice),
+        ],
+        |handle, [x, y, dy, dx]| {
+            let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
+            let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
+            let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            check("cudnnPoolingBackward", unsafe {
+                functions::cudnnPoolingBackward(
+                    handle, pooling, one, of_y, y, of_y, dy, of_x, x, zero, of_x, dx,
+                )
+            })
+        },
+        // SAFETY: the operands are of the windows' shapes.
+        move |places| unsafe { host::pooling::backward::<T>(&windows, places) },
+    )
+}

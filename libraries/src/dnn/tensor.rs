@@ -1,0 +1,261 @@
+//! [`Tensor`] and [`TensorMut`]: elements of a device with a shape and a layout.
+
+use crate::error::LibraryError;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceSlice, DeviceSliceMut};
+
+use super::element::Float;
+
+/// In which order the elements of a tensor lie, without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Batch, channels, then the spatial dimensions: PyTorch's contiguous format.
+    #[default]
+    Nchw,
+    /// Batch, the spatial dimensions, then channels: PyTorch's `channels_last`. Shapes are written as for the other.
+    Nhwc,
+}
+
+/// A shape of batch, channels and up to three spatial dimensions. Those that are not there are 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Batch, channels, depth, height, width.
+    pub dims: [usize; 5],
+    /// The number of spatial dimensions that the user gave.
+    pub spatial: usize,
+    pub layout: Layout,
+}
+
+impl Shape {
+    /// Of what the user gave.
+    pub fn new(shape: &[usize], layout: Layout) -> Result<Self> {
+        let (2..=5) = shape.len() else {
+            return Err(LibraryError::shape(
+                "a tensor",
+                format!(
+                    "{shape:?} has {} dimensions; it takes batch, channels and up to three spatial ones",
+                    shape.len()
+                ),
+            ));
+        };
+        let spatial = shape.len() - 2;
+        let mut dims = [shape[0], shape[1], 1, 1, 1];
+        dims[5 - spatial..].copy_from_slice(&shape[2..]);
+        Ok(Self { dims, spatial, layout })
+    }
+
+    /// As the user wrote it.
+    pub fn shown(&self) -> Vec<usize> {
+        [&self.dims[..2], &self.dims[5 - self.spatial..]].concat()
+    }
+
+    pub fn elements(&self) -> Option<usize> {
+        self.dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))
+    }
+
+    /// Of each dimension, in elements. The elements of the shape are those of a slice, so no product overflows; where
+    /// there are none, strides do not matter.
+    pub fn strides(&self) -> [usize; 5] {
+        let order = match self.layout {
+            Layout::Nchw => [4, 3, 2, 1, 0],
+            Layout::Nhwc => [1, 4, 3, 2, 0],
+        };
+        let mut strides = [0; 5];
+        let mut stride = 1usize;
+        for dim in order {
+            strides[dim] = stride;
+            stride = stride.saturating_mul(self.dims[dim].max(1));
+        }
+        strides
+    }
+
+    /// Dimensions for the library: one spatial dimension is two of which the first is 1.
+    pub fn rank(&self) -> usize {
+        if self.spatial == 3 { 5 } else { 4 }
+    }
+
+    /// A value of each dimension as the library orders them; the first [`Self::rank`] count.
+    pub fn of_library(&self, values: [usize; 5]) -> [i64; 5] {
+        let [n, c, d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        if self.spatial == 3 { [n, c, d, h, w] } else { [n, c, h, w, 0] }
+    }
+}
+
+/// Fails unless a slice of n elements has this shape.
+fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
+    let shape = Shape::new(shape, layout)?;
+    if shape.elements() == Some(elements) {
+        return Ok(shape);
+    }
+    let needs = shape.elements().map_or("more than there can be".to_owned(), |needs| needs.to_string());
+    let text = format!("the slice has {elements} elements, and shape {:?} takes {needs}", shape.shown());
+    Err(LibraryError::shape("a tensor", text))
+}
+
+/// Elements of a device to read, with a shape.
+///
+/// ```
+/// use warpsmith_libraries::dnn::{Layout, Tensor};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+/// let image = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[0f32; 3 * 8 * 6])?;
+/// let image = Tensor::new(&image, &[1, 3, 8, 6], Layout::Nchw)?;
+/// assert_eq!(image.shape(), [1, 3, 8, 6]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Tensor<'a, T: Float> {
+    pub(super) slice: DeviceSlice<'a, T>,
+    pub(super) shape: Shape,
+}
+
+/// Elements of a device to write, with a shape.
+#[derive(Debug)]
+pub struct TensorMut<'a, T: Float> {
+    pub(super) slice: DeviceSliceMut<'a, T>,
+    pub(super) shape: Shape,
+}
+
+macro_rules! tensor {
+    ($tensor:ident, $slice:ident) => {
+        impl<'a, T: Float> $tensor<'a, T> {
+            /// The elements with a shape of batch, channels and up to three spatial dimensions. Weights have output
+            /// channels, input channels of a group, and the window.
+            ///
+            /// # Errors
+            /// [`LibraryError::Shape`] unless the shape takes exactly these elements.
+            pub fn new(elements: impl Into<$slice<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
+                let slice = elements.into();
+                let shape = checked(slice.len(), shape, layout)?;
+                Ok(Self { slice, shape })
+            }
+
+            /// Batch, channels and the spatial dimensions.
+            pub fn shape(&self) -> Vec<usize> {
+                self.shape.shown()
+            }
+
+            /// In which order the elements lie.
+            pub fn layout(&self) -> Layout {
+                self.shape.layout
+            }
+        }
+    };
+}
+
+tensor!(Tensor, DeviceSlice);
+tensor!(TensorMut, DeviceSliceMut);
+
+impl<T: Float> TensorMut<'_, T> {
+    /// The same elements, to read.
+    pub fn as_tensor(&self) -> Tensor<'_, T> {
+        Tensor { slice: self.slice.as_slice(), shape: self.shape }
+    }
+}
+
+/// A value for each spatial dimension, or one for all: `1.into()`, `[2, 1].into()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axes {
+    values: [usize; 3],
+    /// 0: the first value for all.
+    len: usize,
+}
+
+impl Axes {
+    /// For depth, height and width, of which the last `spatial` are there; `neutral` for the others.
+    pub(super) fn spread(
+        &self,
+        operation: &'static str,
+        what: &str,
+        spatial: usize,
+        neutral: usize,
+    ) -> Result<[usize; 3]> {
+        let mut spread = [neutral; 3];
+        match self.len {
+            0 => spread[3 - spatial..].fill(self.values[0]),
+            len if len == spatial => spread[3 - spatial..].copy_from_slice(&self.values[..len]),
+            len => {
+                return Err(LibraryError::shape(
+                    operation,
+                    format!("the {what} has {len} values, and the tensors have {spatial} spatial dimensions"),
+                ));
+            }
+        }
+        Ok(spread)
+    }
+}
+
+impl From<usize> for Axes {
+    fn from(value: usize) -> Self {
+        Self { values: [value; 3], len: 0 }
+    }
+}
+
+impl From<[usize; 1]> for Axes {
+    fn from([a]: [usize; 1]) -> Self {
+        Self { values: [a, 0, 0], len: 1 }
+    }
+}
+
+impl From<[usize; 2]> for Axes {
+    fn from([a, b]: [usize; 2]) -> Self {
+        Self { values: [a, b, 0], len: 2 }
+    }
+}
+
+impl From<[usize; 3]> for Axes {
+    fn from(values: [usize; 3]) -> Self {
+        Self { values, len: 3 }
+    }
+}
+
+/// The output's extent along one dimension, as of a window of `taps` taps `dilation` apart; `None` when the window does
+/// not fit or a figure is out of range.
+pub(super) fn output_extent(
+    input: usize,
+    taps: usize,
+    padding: usize,
+    stride: usize,
+    dilation: usize,
+) -> Option<usize> {
+    let limit = i32::MAX as usize;
+    if [input, taps, padding, stride, dilation].iter().any(|value| *value > limit) || taps == 0 || stride == 0
+    {
+        return None;
+    }
+    let window = dilation.checked_mul(taps - 1)?.checked_add(1)?;
+    let room = input.checked_add(padding.checked_mul(2)?)?.checked_sub(window)?;
+    Some(room / stride + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_are_those_of_the_layout() {
+        let shape = Shape::new(&[2, 3, 5, 7], Layout::Nchw).unwrap();
+        assert_eq!((shape.dims, shape.strides()), ([2, 3, 1, 5, 7], [105, 35, 35, 7, 1]));
+        let shape = Shape::new(&[2, 3, 5, 7], Layout::Nhwc).unwrap();
+        assert_eq!(shape.strides(), [105, 1, 105, 21, 3]);
+        assert_eq!(shape.of_library(shape.strides())[..shape.rank()], [105, 1, 21, 3]);
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused() {
+        for shape in [&[4usize][..], &[1, 1, 1, 1, 1, 1], &[2, 3], &[usize::MAX, 2]] {
+            assert!(checked(4, shape, Layout::Nchw).is_err(), "{shape:?}");
+        }
+        assert!(checked(0, &[0, 3, 7], Layout::Nchw).is_ok());
+    }
+
+    #[test]
+    fn extents_follow_the_usual_formula() {
+        assert_eq!(output_extent(224, 7, 3, 2, 1), Some(112));
+        assert_eq!(output_extent(5, 3, 0, 1, 2), Some(1));
+        assert_eq!(output_extent(4, 3, 0, 1, 2), None);
+        assert_eq!(output_extent(4, 0, 0, 1, 1), None);
+        assert_eq!(output_extent(4, 1, usize::MAX, 1, 1), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! [`Element`]: the numbers that all libraries know.
+
+use half::{bf16, f16};
+
+use warpsmith_runtime::memory::DeviceCopy;
+
+/// A type of elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DataType {
+    F32,
+    F64,
+    F16,
+    Bf16,
+    I8,
+    I32,
+    F8E4M3,
+    F8E5M2,
+}
+
+impl DataType {
+    /// By Rust's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I8 => "i8",
+            Self::I32 => "i32",
+            Self::F8E4M3 => "F8E4M3",
+            Self::F8E5M2 => "F8E5M2",
+        }
+    }
+}
+
+/// A number, which the emulated device converts to `f64` and back.
+pub trait Element: DeviceCopy {
+    const TYPE: DataType;
+    /// Exactly.
+    fn to_f64(self) -> f64;
+    /// The nearest value.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! elements {
+    ($($type:ty, $code:ident, |$wide:ident| $widen:expr, |$narrow:ident| $round:expr;)*) => { $(
+        impl $crate::element::Element for $type {
+            const TYPE: $crate::element::DataType = $crate::element::DataType::$code;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                let $wide = self;
+                $widen
+            }
+
+            #[inline]
+            fn from_f64($narrow: f64) -> Self {
+                $round
+            }
+        }
+    )* };
+}
+#[cfg(feature = "blas")]
+pub(crate) use elements;
+
+elements! {
+    f32, F32, |x| f64::from(x), |x| x as f32;
+    f64, F64, |x| x, |x| x;
+    f16, F16, |x| x.to_f64(), |x| f16::from_f64(x);
+    bf16, Bf16, |x| x.to_f64(), |x| bf16::from_f64(x);
+}
+
+/// A factor as a library reads it: `f64` for products in `f64`, else `f32`.
+#[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Factor {
+    single: f32,
+    double: f64,
+    is_double: bool,
+}
+
+#[cfg(any(feature = "dnn", feature = "sparse", feature = "fft"))]
+impl Factor {
+    pub fn of<T: Element>(value: f64) -> Self {
+        Self { single: value as f32, double: value, is_double: T::TYPE == DataType::F64 }
+    }
+
+    /// The address of the value, which must live while it is used.
+    pub fn as_ptr(&self) -> *const std::ffi::c_void {
+        if self.is_double { (&raw const self.double).cast() } else { (&raw const self.single).cast() }
+    }
+}
+
+/// NVIDIA's number of a type, in the bindings of each library.
+#[cfg(feature = "blas")]
+macro_rules! codes {
+    ($($(#[$feature:meta])? $library:ident),*) => { $(
+        $(#[$feature])?
+        pub(crate) fn $library(data: DataType) -> cudarc::$library::sys::cudaDataType {
+            use cudarc::$library::sys::cudaDataType;
+            match data {
+                DataType::F32 => cudaDataType::CUDA_R_32F,
+                DataType::F64 => cudaDataType::CUDA_R_64F,
+                DataType::F16 => cudaDataType::CUDA_R_16F,
+                DataType::Bf16 => cudaDataType::CUDA_R_16BF,
+                DataType::I8 => cudaDataType::CUDA_R_8I,
+                DataType::I32 => cudaDataType::CUDA_R_32I,
+                DataType::F8E4M3 => cudaDataType::CUDA_R_8F_E4M3,
+                DataType::F8E5M2 => cudaDataType::CUDA_R_8F_E5M2,
+            }
+        }
+    )* };
+}
+
+#[cfg(feature = "blas")]
+pub(crate) mod code {
+    use super::DataType;
+
+    codes!(
+        cublas,
+        cublaslt,
+        #[cfg(feature = "sparse")]
+        cusparse
+    );
+}

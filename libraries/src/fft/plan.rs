@@ -1,0 +1,83 @@
+//! [`Plan`]: what a transform of one shape needs, made once.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::Direction;
+use super::host::HostPlan;
+use super::shape::Key;
+use super::vendor;
+use crate::Vendor;
+use crate::on_device::OnDevice;
+use crate::pressure::with_memory;
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::driver::{DevicePtr, StreamHandle};
+use warpsmith_runtime::error::Result;
+
+pub(crate) enum Plan {
+    Gpu(OnDevice<GpuPlan>),
+    Host(HostPlan),
+}
+
+impl Plan {
+    pub(super) fn new(device: &Device, operation: &'static str, key: Key) -> Result<Self> {
+        if device.is_emulated() {
+            return Ok(Self::Host(HostPlan::new(key)));
+        }
+        Vendor::Cufft.version()?;
+        let make = || device.with_context(|| GpuPlan::new(operation, key));
+        Ok(Self::Gpu(OnDevice::new(device, with_memory(device, make)?)))
+    }
+
+    /// The work area that the caller provides for each execution, in bytes.
+    pub(super) fn work_bytes(&self) -> usize {
+        match self {
+            Self::Gpu(plan) => plan.work_bytes,
+            Self::Host(_) => 0,
+        }
+    }
+}
+
+/// A plan of cuFFT without a work area of its own.
+pub(crate) struct GpuPlan {
+    handle: vendor::Handle,
+    key: Key,
+    work_bytes: usize,
+    /// The stream that it is set to. Held while it is set up and executed, which is for one thread at a time.
+    stream: Mutex<Option<StreamHandle>>,
+}
+
+impl GpuPlan {
+    fn new(operation: &'static str, key: Key) -> Result<Self> {
+        let handle = vendor::create()?;
+        let mut plan = Self { handle, key, work_bytes: 0, stream: Mutex::default() };
+        plan.work_bytes = vendor::make(operation, handle, &key)?;
+        Ok(plan)
+    }
+
+    /// Enqueues a transform of input to output on a stream of the plan's device, whose context is current.
+    ///
+    /// # Safety
+    /// Input and output have the elements of the plan's key, and `area` [`Plan::work_bytes`]; all are ordered.
+    pub(super) unsafe fn execute(
+        &self,
+        direction: Direction,
+        stream: StreamHandle,
+        area: DevicePtr,
+        ends: [DevicePtr; 2],
+    ) -> Result<()> {
+        let mut set = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if *set != Some(stream) {
+            *set = None;
+            vendor::set_stream(self.handle, stream)?;
+            *set = Some(stream);
+        }
+        // SAFETY: passed on from the caller; nothing else uses the plan meanwhile.
+        unsafe { vendor::execute(&self.key, direction, self.handle, area, ends) }
+    }
+}
+
+impl Drop for GpuPlan {
+    fn drop(&mut self) {
+        vendor::destroy(self.handle);
+    }
+}

@@ -1,0 +1,54 @@
+//! [`OnDevice`]: plans and generators of a library, which need the device's context when they are dropped.
+
+use std::ops::{Deref, DerefMut};
+
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::seam::{WeakDevice, drop_elsewhere, in_host_function};
+
+/// A library's state on a device, dropped with the device's context current, on any thread. It does not keep the device
+/// alive, which may own it as an extension.
+#[derive(Debug)]
+pub(crate) struct OnDevice<T: Send + 'static> {
+    /// There until it is dropped.
+    value: Option<T>,
+    device: WeakDevice,
+}
+
+impl<T: Send> OnDevice<T> {
+    pub fn new(device: &Device, value: T) -> Self {
+        Self { value: Some(value), device: device.downgrade() }
+    }
+}
+
+impl<T: Send> Deref for OnDevice<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        let Some(value) = &self.value else { unreachable!("it is there until it is dropped") };
+        value
+    }
+}
+
+impl<T: Send> DerefMut for OnDevice<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        let Some(value) = &mut self.value else { unreachable!("it is there until it is dropped") };
+        value
+    }
+}
+
+impl<T: Send> Drop for OnDevice<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        // Without one, the device is closing, and has made its context current.
+        let Some(device) = self.device.upgrade() else { return drop(value) };
+        if in_host_function() && !device.is_forked() {
+            // The value goes first.
+            return drop_elsewhere(Box::new((Self { value, device: self.device.clone() }, device)));
+        }
+        match device.bind() {
+            Ok(_calls) => drop(value),
+            // The device is another process's, and what the library has there with it.
+            Err(_) => std::mem::forget(value),
+        }
+    }
+}

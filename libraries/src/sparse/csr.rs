@@ -1,0 +1,234 @@
+//! [`Csr`]: a sparse matrix by rows, whose indices are known to be within it.
+
+use super::plan::Plans;
+use super::{Index, Product, Value};
+use crate::error::{LibraryError, check_devices};
+use warpsmith_runtime::device::Device;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::seam::{Access, BufferUse};
+use warpsmith_runtime::stream::Stream;
+
+const OPERATION: &str = "sparse::Csr";
+
+/// A sparse matrix in compressed rows: the elements of row `i` are those from `offsets[i]` to before `offsets[i + 1]` of
+/// `columns` and `values`. The columns of a row may be in any order; elements of one place are added, but there are
+/// no more elements than places.
+#[derive(Debug)]
+pub struct Csr<T: Value, I: Index> {
+    plans: Plans,
+    rows: usize,
+    columns: usize,
+    offsets: DeviceBuffer<I>,
+    indices: DeviceBuffer<I>,
+    values: DeviceBuffer<T>,
+}
+
+impl<T: Value, I: Index> Csr<T, I> {
+    /// A matrix of `[rows, columns]` from host memory.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when lengths do not fit each other, offsets decrease or do not go from 0 to the number of
+    /// elements, or a column is not within the matrix; as [`DeviceBuffer::from_host`].
+    #[track_caller]
+    pub fn from_host(
+        stream: &Stream,
+        shape: [usize; 2],
+        offsets: &[I],
+        columns: &[I],
+        values: &[T],
+    ) -> Result<Self> {
+        let _site = site();
+        check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
+        check_indices(shape, offsets, columns)?;
+        let offsets = DeviceBuffer::from_host(stream, offsets)?;
+        let indices = DeviceBuffer::from_host(stream, columns)?;
+        let values = DeviceBuffer::from_host(stream, values)?;
+        Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
+    }
+
+    /// A matrix of `[rows, columns]` with copies of offsets and columns that are on the device already. They are
+    /// downloaded to be checked, for which this waits.
+    ///
+    /// # Errors
+    /// As [`Self::from_host`]; a fault of a kernel that was running.
+    #[track_caller]
+    pub fn new<'o, 'c>(
+        stream: &Stream,
+        shape: [usize; 2],
+        offsets: impl Into<DeviceSlice<'o, I>>,
+        columns: impl Into<DeviceSlice<'c, I>>,
+        values: DeviceBuffer<T>,
+    ) -> Result<Self> {
+        let _site = site();
+        let (offsets, columns) = (offsets.into(), columns.into());
+        check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
+        check_devices(stream, OPERATION, [(values.device(), "the values")])?;
+        // Copies, for a graph that the program captured before may write to its own.
+        let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
+        check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
+        let [rows, columns] = shape;
+        Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
+    }
+
+    /// A matrix of `[rows, columns]` from what is on the device already, which is not read.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when lengths do not fit each other, [`Error::DifferentDevices`](warpsmith_runtime::Error).
+    ///
+    /// # Safety
+    /// Whenever a product runs, the offsets do not decrease and go from 0 to the number of elements, and each column is
+    /// within the matrix.
+    pub unsafe fn new_unchecked(
+        [rows, columns]: [usize; 2],
+        offsets: DeviceBuffer<I>,
+        indices: DeviceBuffer<I>,
+        values: DeviceBuffer<T>,
+    ) -> Result<Self> {
+        check_lengths::<I>([rows, columns], offsets.len(), indices.len(), values.len())?;
+        let used = [(offsets.device(), "the offsets"), (indices.device(), "the columns")];
+        check_devices(values.stream(), OPERATION, used)?;
+        Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The number of elements that are there.
+    pub fn nonzeros(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The device that has it.
+    pub fn device(&self) -> &Device {
+        self.values.device()
+    }
+
+    /// Where each row begins, and the last one ends.
+    pub fn offsets(&self) -> DeviceSlice<'_, I> {
+        self.offsets.as_slice()
+    }
+
+    /// The column of each element.
+    pub fn indices(&self) -> DeviceSlice<'_, I> {
+        self.indices.as_slice()
+    }
+
+    /// The elements.
+    pub fn values(&self) -> DeviceSlice<'_, T> {
+        self.values.as_slice()
+    }
+
+    /// The elements, to be changed.
+    pub fn values_mut(&mut self) -> DeviceSliceMut<'_, T> {
+        self.values.as_mut_slice()
+    }
+
+    /// Drops what was kept for products: descriptors and workspaces. Later products make them again.
+    pub fn forget_plans(&self) {
+        self.plans.clear();
+    }
+
+    pub(super) fn plans(&self) -> &Plans {
+        &self.plans
+    }
+
+    /// Rows and columns of what a product multiplies with.
+    pub(super) fn shape_of(&self, product: Product) -> [usize; 2] {
+        if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
+    }
+
+    /// The buffers that a product uses.
+    pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
+        let read = Access::Read;
+        let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));
+        [offsets, indices, self.values.as_slice().used(read), input, output]
+    }
+}
+
+fn check_lengths<I: Index>(
+    [rows, columns]: [usize; 2],
+    offsets: usize,
+    indices: usize,
+    values: usize,
+) -> Result<()> {
+    let problem = if rows.checked_add(1) != Some(offsets) {
+        format!("there are {offsets} offsets; {rows} rows have {}", rows.saturating_add(1))
+    } else if indices != values {
+        format!("there are {indices} columns and {values} values; each element has one of both")
+    } else if rows.checked_mul(columns).is_some_and(|places| values > places) {
+        format!("{values} elements are more than the places of {rows} x {columns}; add up those of one place")
+    } else if rows.max(columns).max(values) > I::MOST {
+        format!(
+            "{rows} x {columns} with {values} elements is too large for indices of {} bytes",
+            size_of::<I>()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(LibraryError::shape(OPERATION, problem))
+}
+
+fn check_indices<I: Index>([_, columns]: [usize; 2], offsets: &[I], indices: &[I]) -> Result<()> {
+    let shape = |problem: String| Err(LibraryError::shape(OPERATION, problem));
+    let mut last = 0;
+    for (row, offset) in offsets.iter().enumerate() {
+        let problem = match offset.get() {
+            Some(0) if row == 0 => continue,
+            _ if row == 0 => "the first offset is not 0".to_owned(),
+            Some(offset) if (last..=indices.len()).contains(&offset) => {
+                last = offset;
+                continue;
+            }
+            Some(offset) if offset < last => {
+                format!("offset {row} is {offset}, the one before {last}; they increase")
+            }
+            Some(offset) => format!("offset {row} is {offset}, but there are {} elements", indices.len()),
+            None => format!("offset {row} is negative"),
+        };
+        return shape(problem);
+    }
+    if last != indices.len() {
+        return shape(format!("the last offset is {last}, but there are {} elements", indices.len()));
+    }
+    let outside = |index: &I| index.get().is_none_or(|index| index >= columns);
+    if let Some(element) = indices.iter().position(outside) {
+        return shape(format!("element {element} is in no column of the {columns} that there are"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_and_columns_outside_are_refused() {
+        let check = |offsets: &[i32], columns: &[i32]| match check_indices([2, 3], offsets, columns) {
+            Ok(()) => "fine".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(check(&[0, 1, 3], &[2, 0, 1]), "fine");
+        assert_eq!(check(&[0, 0, 0], &[]), "fine");
+        for (offsets, columns, part) in [
+            ([1, 1, 3], [0, 1, 2], "first offset"),
+            ([0, 2, 1], [0, 1, 2], "they increase"),
+            ([0, 4, 3], [0, 1, 2], "offset 1 is 4"),
+            ([0, -1, 3], [0, 1, 2], "offset 1 is negative"),
+            ([0, 1, 2], [0, 1, 2], "last offset is 2"),
+            ([0, 1, 3], [0, 3, 2], "element 1"),
+            ([0, 1, 3], [0, 1, -1], "element 2"),
+        ] {
+            let found = check(&offsets, &columns);
+            assert!(found.contains(part), "{found}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! [`Value`] and [`Index`]: what a sparse matrix consists of.
+
+use cudarc::cusparse::sys::cusparseIndexType_t;
+use half::{bf16, f16};
+
+use crate::element::Element;
+use warpsmith_runtime::memory::DeviceCopy;
+
+/// `f32`, `f64`, `f16` or `bf16`.
+pub trait Value: Element {}
+
+impl Value for f32 {}
+impl Value for f64 {}
+impl Value for f16 {}
+impl Value for bf16 {}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// `i32` or `i64`: what offsets and columns are.
+pub trait Index: DeviceCopy + sealed::Sealed {
+    /// cuSPARSE's number of the type.
+    #[doc(hidden)]
+    const INDEX: cusparseIndexType_t;
+    /// The largest that there is.
+    #[doc(hidden)]
+    const MOST: usize;
+    /// The same number, unless it is negative.
+    #[doc(hidden)]
+    fn get(self) -> Option<usize>;
+}
+
+macro_rules! index {
+    ($type:ty, $number:ident) => {
+        impl sealed::Sealed for $type {}
+
+        impl Index for $type {
+            const INDEX: cusparseIndexType_t = cusparseIndexType_t::$number;
+            const MOST: usize = <$type>::MAX as usize;
+
+            fn get(self) -> Option<usize> {
+                usize::try_from(self).ok()
+            }
+        }
+    };
+}
+
+index!(i32, CUSPARSE_INDEX_32I);
+index!(i64, CUSPARSE_INDEX_64I);

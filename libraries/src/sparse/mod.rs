@@ -1,0 +1,297 @@
+//! Products of a sparse matrix with vectors and matrices: cuSPARSE on GPUs, loops on the emulated device.
+//!
+//! Guarantees:
+//!
+//! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
+//!   beyond its memory. Its values may be changed at any time.
+//! - Lengths are checked before anything is enqueued. A factor `beta` of 0 does not read the output.
+//! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
+//!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
+//! - cuSPARSE's analysis of a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
+//!   and reused. Two streams never share a workspace. A captured call has a workspace of the graph's.
+//!
+//! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs, where cuSPARSE may
+//! round what parts of a row amount to. Indices are `i32` or
+//! `i64`, from 0. On the emulated device everything is summed up in double precision and rounded once.
+//!
+//! ```
+//! use warpsmith_libraries::sparse::{self, Csr, Product};
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Device::emulated(0)?.default_stream();
+//! // 5 0 1
+//! // 0 0 2
+//! let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 100.0])?;
+//! let mut y = DeviceBuffer::uninit(&stream, 2)?;
+//! sparse::spmv(&stream, &a, &x, &mut y, Product::default())?;
+//! assert_eq!(y.to_host()?, [105.0, 200.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `csr` | [`Csr`] |
+//! | `element` | [`Value`] and [`Index`]: the types |
+//! | `plan` | descriptors and workspaces |
+//! | `vendor` | cuSPARSE's functions |
+//! | `host` | the emulated device |
+
+mod csr;
+mod element;
+mod host;
+mod plan;
+mod vendor;
+
+pub use self::csr::Csr;
+pub use self::element::{Index, Value};
+use self::plan::{Dense, Operands};
+use crate::error::{LibraryError, check_devices};
+use crate::{Vendor, scale};
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSliceMut, DeviceSliceMut2,
+};
+use warpsmith_runtime::seam::Access;
+use warpsmith_runtime::seam::site;
+use warpsmith_runtime::stream::Stream;
+
+pub(crate) use self::vendor::State;
+
+/// Addresses that cuSPARSE takes are multiples of this.
+const ALIGNMENT: u64 = 16;
+
+/// A product: `output = alpha * op(matrix) * input + beta * output`.
+///
+/// ```
+/// use warpsmith_libraries::sparse::Product;
+///
+/// let added = Product { beta: 1.0, ..Product::default() };
+/// assert_eq!((added.alpha, added.transpose), (1.0, false));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Product {
+    /// The factor of the product: 1 by default. It is rounded to single precision but for `f64`.
+    pub alpha: f64,
+    /// The factor of the output's old content. 0 by default: then the output is not read.
+    pub beta: f64,
+    /// Whether the sparse matrix is transposed.
+    pub transpose: bool,
+    /// Whether each run gives the same bits. cuSPARSE knows no such way for the transposed matrix.
+    pub deterministic: bool,
+}
+
+impl Default for Product {
+    fn default() -> Self {
+        Self { alpha: 1.0, beta: 0.0, transpose: false, deterministic: false }
+    }
+}
+
+/// Enqueues the product of a sparse matrix and a vector, after all earlier work on the three.
+///
+/// # Errors
+/// [`LibraryError::Shape`] when a length does not fit the matrix, [`LibraryError::Unsupported`] for a transposed matrix in a
+/// deterministic way, [`LibraryError::Missing`], [`LibraryError::Call`] with what cuSPARSE says,
+/// [`Error::OutOfMemory`](warpsmith_runtime::Error::OutOfMemory) for the workspace,
+/// [`Error::DifferentDevices`](warpsmith_runtime::Error::DifferentDevices).
+#[track_caller]
+pub fn spmv<'x, 'y, T: Value, I: Index>(
+    stream: &Stream,
+    matrix: &Csr<T, I>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSliceMut<'y, T>>,
+    product: Product,
+) -> Result<()> {
+    let _site = site();
+    const OPERATION: &str = "sparse::spmv";
+    let (x, mut y) = (x.into(), y.into());
+    check_devices(stream, OPERATION, [(x.device(), "the vector"), (y.device(), "the output")])?;
+    let [rows, columns] = matrix.shape_of(product);
+    if (x.len(), y.len()) != (columns, rows) {
+        let problem = format!(
+            "the vector has {} elements and the output {}; the matrix, {rows} x {columns}{}, wants {columns} and {rows}",
+            x.len(),
+            y.len(),
+            if product.transpose { " when transposed" } else { "" },
+        );
+        return Err(LibraryError::shape(OPERATION, problem));
+    }
+    let dense = Dense::Vector;
+    enqueue(stream, OPERATION, matrix, x, &mut y, dense, product)
+}
+
+/// Enqueues the product of a sparse matrix and rows of a dense one, after all earlier work on the three. What lies between
+/// the rows of the output is left as it is.
+///
+/// ```
+/// use warpsmith_libraries::sparse::{self, Csr, Product};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
+/// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
+/// sparse::spmm(&stream, &a, b.as_2d(2, 3)?, c.as_2d_mut(2, 2)?, Product::default())?;
+/// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`spmv`].
+#[track_caller]
+pub fn spmm<T: Value, I: Index>(
+    stream: &Stream,
+    matrix: &Csr<T, I>,
+    b: DeviceSlice2<'_, T>,
+    c: DeviceSliceMut2<'_, T>,
+    product: Product,
+) -> Result<()> {
+    let _site = site();
+    const OPERATION: &str = "sparse::spmm";
+    check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
+    let [rows, inner] = matrix.shape_of(product);
+    let fits =
+        b.height() == inner && c.height() == rows && (b.width() == c.width() || inner == 0 || rows == 0);
+    if !fits {
+        let problem = format!(
+            "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
+             {rows} x n",
+            b.height(),
+            b.width(),
+            c.height(),
+            c.width(),
+            if product.transpose { " when transposed" } else { "" },
+        );
+        return Err(LibraryError::shape(OPERATION, problem));
+    }
+    let dense = Dense::Matrix { columns: c.width(), input_stride: b.pitch(), output_stride: c.pitch() };
+    enqueue(stream, OPERATION, matrix, b.elements(), &mut c.into_elements(), dense, product)
+}
+
+/// The lengths fit each other.
+#[track_caller]
+fn enqueue<T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &Csr<T, I>,
+    input: DeviceSlice<'_, T>,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    product: Product,
+) -> Result<()> {
+    check_devices(stream, operation, [(matrix.device(), "the sparse matrix")])?;
+    if product.transpose && product.deterministic {
+        let what = "a deterministic product with the transposed matrix";
+        return Err(LibraryError::unsupported(
+            operation,
+            what,
+            "the transposed matrix as a matrix of its own",
+        ));
+    }
+    if output.is_empty() || dense.columns() == 0 {
+        return Ok(());
+    }
+    if !stream.device().is_emulated() {
+        Vendor::Cusparse.version()?;
+        if matrix.nonzeros() == 0 {
+            return scale_rows(stream, operation, output, dense, product.beta);
+        }
+    }
+    // On the emulated device too, which would take any address, so that both do the same.
+    let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
+    let copy;
+    let input = if is_aligned(input.as_device_ptr()) {
+        input
+    } else {
+        copy = copied(stream, input)?;
+        copy.as_slice()
+    };
+    if is_aligned(output.as_device_ptr()) {
+        return multiply(stream, operation, matrix, input, output, dense, product);
+    }
+    let mut aligned = if product.beta != 0.0 || dense.output_has_gaps() {
+        copied(stream, output.as_slice())?
+    } else {
+        DeviceBuffer::uninit(stream, output.len())?
+    };
+    multiply(stream, operation, matrix, input, &mut aligned.as_mut_slice(), dense, product)?;
+    stream.copy(&aligned, output.reborrow())
+}
+
+/// A copy at an address of its own, which is aligned.
+#[track_caller]
+fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
+    let mut copy = DeviceBuffer::uninit(stream, from.len())?;
+    stream.copy(from, &mut copy)?;
+    Ok(copy)
+}
+
+/// Enqueues the product itself. Both sides are aligned; on a GPU, the matrix has elements.
+#[track_caller]
+fn multiply<T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &Csr<T, I>,
+    input: DeviceSlice<'_, T>,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    product: Product,
+) -> Result<()> {
+    let operands = Operands { input: input.as_device_ptr(), output: output.as_device_ptr(), dense, product };
+    if stream.device().is_emulated() {
+        let parts = matrix.parts(input.used(Access::Read), output.used());
+        let work = host::Work {
+            rows: matrix.rows(),
+            offsets: matrix.offsets().as_device_ptr(),
+            indices: matrix.indices().as_device_ptr(),
+            values: matrix.values().as_device_ptr(),
+            nonzeros: matrix.nonzeros(),
+            operands,
+            lengths: [input.len(), output.len()],
+        };
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, for the lengths fit each other.
+        return unsafe { stream.enqueue_host_named(operation, &parts, move || work.run::<T, I>()) };
+    }
+    plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)
+}
+
+/// Multiplies the output of a matrix without elements by `beta`, on a GPU.
+#[track_caller]
+fn scale_rows<T: Value>(
+    stream: &Stream,
+    operation: &'static str,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    beta: f64,
+) -> Result<()> {
+    let (row_len, stride) = match dense {
+        Dense::Vector => (output.len(), output.len()),
+        Dense::Matrix { columns, output_stride, .. } if columns == output_stride => {
+            (output.len(), output.len())
+        }
+        Dense::Matrix { columns, output_stride, .. } => (columns, output_stride),
+    };
+    if beta == 1.0 {
+        return Ok(());
+    }
+    scale::check_library(stream.device())?;
+    for start in (0..output.len()).step_by(stride) {
+        let mut row = output.slice_mut(start..start + row_len);
+        if beta == 0.0 {
+            stream.memset(&mut row, 0)?;
+            continue;
+        }
+        let (parts, at) = ([row.used()], row.as_device_ptr());
+        // SAFETY: the row has this number of elements, and its use is ordered.
+        unsafe {
+            stream.enqueue_named(operation, &parts, |_| scale::enqueue::<T>(stream, at, row_len, beta))
+        }?;
+    }
+    Ok(())
+}

@@ -1,0 +1,320 @@
+//! [`Plans`]: what cuSPARSE needs for the products of a matrix, kept for each stream and kind of product.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::cusparse::sys::{self, cudaDataType, cusparseOperation_t, cusparseSpMMAlg_t, cusparseSpMVAlg_t};
+
+use super::vendor::{Handle, Matrix, Operand, check, pointer};
+use super::{Csr, Index, Product, Value};
+use crate::element::{DataType, Factor, code};
+use crate::lru::Lru;
+use crate::on_device::OnDevice;
+use crate::{Vendor, VendorVersion};
+use warpsmith_runtime::driver::DevicePtr;
+use warpsmith_runtime::error::Result;
+use warpsmith_runtime::memory::DeviceBuffer;
+use warpsmith_runtime::seam::{Access, BufferUse};
+use warpsmith_runtime::stream::Stream;
+
+/// The first version with `cusparseSpMV_preprocess`.
+const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
+
+/// Dense matrices are not transposed.
+const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+
+/// The other operand of a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Dense {
+    Vector,
+    /// By rows; the strides are in elements.
+    Matrix {
+        columns: usize,
+        input_stride: usize,
+        output_stride: usize,
+    },
+}
+
+impl Dense {
+    pub fn columns(self) -> usize {
+        match self {
+            Self::Vector => 1,
+            Self::Matrix { columns, .. } => columns,
+        }
+    }
+
+    /// Whether something lies between the rows of the output.
+    pub fn output_has_gaps(self) -> bool {
+        match self {
+            Self::Vector => false,
+            Self::Matrix { columns, output_stride, .. } => output_stride > columns,
+        }
+    }
+}
+
+/// One product.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operands {
+    pub input: DevicePtr,
+    pub output: DevicePtr,
+    pub dense: Dense,
+    pub product: Product,
+}
+
+/// The key of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    stream: u64,
+    dense: Dense,
+    transpose: bool,
+    deterministic: bool,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) struct Plans(Mutex<Lru<Key, Arc<Mutex<Plan>>>>);
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self(Mutex::new(Lru::new(16)))
+    }
+}
+
+impl Plans {
+    pub fn clear(&self) {
+        let evicted = self.lock().clear();
+        drop(evicted);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lru<Key, Arc<Mutex<Plan>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Descriptors and a workspace.
+struct Plan {
+    descriptors: OnDevice<Descriptors>,
+    operation: cusparseOperation_t,
+    /// The type in which it is computed.
+    computed: cudaDataType,
+    deterministic: bool,
+    /// Whether cuSPARSE has looked at the matrix, or does not do so.
+    prepared: bool,
+    workspace: DeviceBuffer<u8>,
+    /// For errors.
+    what: String,
+}
+
+struct Descriptors {
+    matrix: Matrix,
+    input: Operand,
+    output: Operand,
+}
+
+// SAFETY: descriptors are memory of the host without ties to a thread, used by one at a time.
+unsafe impl Send for Descriptors {}
+
+/// Enqueues a product on a GPU. The matrix has elements, and lengths fit each other.
+#[track_caller]
+pub(super) fn run<'a, T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &'a Csr<T, I>,
+    input: BufferUse<'a>,
+    output: BufferUse<'a>,
+    operands: Operands,
+) -> Result<()> {
+    let Operands { dense, product, .. } = operands;
+    let Product { transpose, deterministic, .. } = product;
+    let key = Key { stream: stream.id(), dense, transpose, deterministic };
+    stream.with_stable_capture_state(|| {
+        let capturing = stream.is_capturing();
+        // A captured product has memory of the graph's.
+        let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };
+        let plan = match found {
+            Some(plan) => plan,
+            None => {
+                let plan = Arc::new(Mutex::new(Plan::new::<T, I>(stream, matrix, operands)?));
+                if !capturing {
+                    let evicted = matrix.plans().lock().insert(key, Arc::clone(&plan));
+                    drop(evicted);
+                }
+                plan
+            }
+        };
+        let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepare = !capturing && !plan.prepared;
+        // Nothing else has the plan meanwhile, so this is the workspace's only use.
+        let locked = &*plan;
+        let workspace = locked.workspace.as_slice();
+        let [offsets, indices, values, input, output] = matrix.parts(input, output);
+        let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
+        let workspace = workspace.as_device_ptr();
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written, and what the
+        // descriptors say; the workspace has the requested size.
+        let done = unsafe {
+            stream.enqueue_named(operation, &parts, |_| {
+                let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
+                locked.execute::<T>(&handle, operands, workspace, prepare)
+            })
+        };
+        plan.prepared |= prepare && done.is_ok();
+        done
+    })
+}
+
+impl Plan {
+    #[track_caller]
+    fn new<T: Value, I: Index>(stream: &Stream, matrix: &Csr<T, I>, operands: Operands) -> Result<Self> {
+        let Operands { input, output, dense, product } = operands;
+        let [rows, columns] = matrix.shape_of(product);
+        let what = format!(
+            "{} x {} with {} elements of {}, {}",
+            matrix.rows(),
+            matrix.columns(),
+            matrix.nonzeros(),
+            std::any::type_name::<T>(),
+            match dense {
+                Dense::Vector => "with a vector".to_owned(),
+                Dense::Matrix { columns, .. } => format!("with a matrix of {columns} columns"),
+            },
+        );
+        let preprocesses = Vendor::Cusparse.version()? >= PREPROCESSES;
+        let (mut plan, bytes) = stream.device().with_context(|| {
+            let (input, output) = match dense {
+                Dense::Vector => (Operand::vector::<T>(columns, input)?, Operand::vector::<T>(rows, output)?),
+                Dense::Matrix { columns: width, input_stride, output_stride } => (
+                    Operand::matrix::<T>(columns, width, input_stride, input)?,
+                    Operand::matrix::<T>(rows, width, output_stride, output)?,
+                ),
+            };
+            let descriptors = Descriptors { matrix: Matrix::new(matrix)?, input, output };
+            let plan = Self {
+                descriptors: OnDevice::new(stream.device(), descriptors),
+                operation: match product.transpose {
+                    true => cusparseOperation_t::CUSPARSE_OPERATION_TRANSPOSE,
+                    false => cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE,
+                },
+                computed: code::cusparse(match T::TYPE {
+                    DataType::F64 => DataType::F64,
+                    _ => DataType::F32,
+                }),
+                deterministic: product.deterministic,
+                prepared: dense != Dense::Vector || !preprocesses,
+                workspace: DeviceBuffer::uninit(stream, 0)?,
+                what,
+            };
+            let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
+            let bytes = plan.workspace_bytes::<T>(&handle, product)?;
+            Ok((plan, bytes))
+        })?;
+        plan.workspace = DeviceBuffer::uninit(stream, bytes)?;
+        Ok(plan)
+    }
+
+    fn vector_algorithm(&self) -> cusparseSpMVAlg_t {
+        match self.deterministic {
+            true => cusparseSpMVAlg_t::CUSPARSE_SPMV_CSR_ALG2,
+            false => cusparseSpMVAlg_t::CUSPARSE_SPMV_ALG_DEFAULT,
+        }
+    }
+
+    fn matrix_algorithm(&self) -> cusparseSpMMAlg_t {
+        match (self.deterministic, self.operation) {
+            (true, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG3,
+            // The one for matrices by rows.
+            (false, cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE) => {
+                cusparseSpMMAlg_t::CUSPARSE_SPMM_CSR_ALG2
+            }
+            (false, _) => cusparseSpMMAlg_t::CUSPARSE_SPMM_ALG_DEFAULT,
+        }
+    }
+
+    fn workspace_bytes<T: Value>(&self, handle: &Handle, product: Product) -> Result<usize> {
+        let factors = [product.alpha, product.beta].map(Factor::of::<T>);
+        let [alpha, beta] = factors.each_ref().map(Factor::as_ptr);
+        let Descriptors { matrix, input, output } = &*self.descriptors;
+        let (handle, matrix, operation) = (handle.0, matrix.0.cast_const(), self.operation);
+        let (computed, mut bytes) = (self.computed, 0);
+        let (call, status) = match (input, output) {
+            (Operand::Vector(x), Operand::Vector(y)) => {
+                let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
+                // SAFETY: the handle and the descriptors are alive, the factors of the type that is computed in; the last
+                // pointer is to a local variable.
+                let status = unsafe {
+                    sys::cusparseSpMV_bufferSize(
+                        handle, operation, alpha, matrix, x, beta, y, computed, algorithm, &mut bytes,
+                    )
+                };
+                ("cusparseSpMV_bufferSize", status)
+            }
+            (Operand::Matrix(b), Operand::Matrix(c)) => {
+                let (b, c, algorithm) = (b.cast_const(), *c, self.matrix_algorithm());
+                // SAFETY: as above.
+                let status = unsafe {
+                    sys::cusparseSpMM_bufferSize(
+                        handle, operation, AS_IT_IS, alpha, matrix, b, beta, c, computed, algorithm,
+                        &mut bytes,
+                    )
+                };
+                ("cusparseSpMM_bufferSize", status)
+            }
+            _ => unreachable!("both are made together"),
+        };
+        check(call, status, || self.what.clone())?;
+        Ok(bytes)
+    }
+
+    /// Enqueues the product on the handle's stream. The device's context is current.
+    ///
+    /// # Safety
+    /// The memory that descriptors and operands name is alive and ordered; `workspace` has the requested bytes.
+    unsafe fn execute<T: Value>(
+        &self,
+        handle: &Handle,
+        operands: Operands,
+        workspace: DevicePtr,
+        prepare: bool,
+    ) -> Result<()> {
+        let Descriptors { matrix, input, output } = &*self.descriptors;
+        input.set(operands.input)?;
+        output.set(operands.output)?;
+        let factors = [operands.product.alpha, operands.product.beta].map(Factor::of::<T>);
+        let [alpha, beta] = factors.each_ref().map(Factor::as_ptr);
+        let (handle, matrix, operation) = (handle.0, matrix.0.cast_const(), self.operation);
+        let (computed, workspace) = (self.computed, pointer(workspace));
+        let (call, status) = match (input, output) {
+            (Operand::Vector(x), Operand::Vector(y)) => {
+                let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
+                if prepare {
+                    // SAFETY: passed on from the caller; the library has the function, as its version says.
+                    let status = unsafe {
+                        sys::cusparseSpMV_preprocess(
+                            handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
+                        )
+                    };
+                    check("cusparseSpMV_preprocess", status, || self.what.clone())?;
+                }
+                // SAFETY: passed on from the caller.
+                let status = unsafe {
+                    sys::cusparseSpMV(
+                        handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
+                    )
+                };
+                ("cusparseSpMV", status)
+            }
+            (Operand::Matrix(b), Operand::Matrix(c)) => {
+                let (b, c, algorithm) = (b.cast_const(), *c, self.matrix_algorithm());
+                // SAFETY: passed on from the caller.
+                let status = unsafe {
+                    sys::cusparseSpMM(
+                        handle, operation, AS_IT_IS, alpha, matrix, b, beta, c, computed, algorithm,
+                        workspace,
+                    )
+                };
+                ("cusparseSpMM", status)
+            }
+            _ => unreachable!("both are made together"),
+        };
+        check(call, status, || self.what.clone())
+    }
+}

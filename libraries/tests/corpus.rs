@@ -1,0 +1,11 @@
+//! The corpus of the fuzz target that makes sparse matrices.
+
+#[path = "../../runtime/tests/common/fuzzed_csr.rs"]
+mod fuzzed;
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+#[test]
+fn sparse_matrices_do_no_harm() {
+    replay::replay("csr", fuzzed::csr);
+}

@@ -1,0 +1,44 @@
+//! Observers see the name of a library's operation, whatever device does it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::numbers::{buffer, stream};
+use warpsmith_libraries::blas;
+use warpsmith_libraries::dnn::{self, Layout, Softmax, Tensor, TensorMut};
+use warpsmith_libraries::fft::{self, Complex};
+use warpsmith_libraries::sparse::{self, Csr, Product};
+use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, observe};
+use warpsmith_runtime::{DeviceBuffer, Result};
+
+/// The names of operations, each with its stream.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Vec<(u64, &'static str)>>>);
+
+impl Observer for Names {
+    fn end(&self, operation: &Observed<'_>, _: Ended) {
+        if let (Some(stream), Operation::Extension { name }) = (operation.stream, &operation.operation) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((stream.id, name));
+        }
+    }
+}
+
+#[test]
+fn observers_see_the_names_of_operations() -> Result<()> {
+    let stream = stream();
+    let x = buffer(&stream, &[1f32, 2.0]);
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 2)?;
+    let mut z = DeviceBuffer::<Complex<f32>>::zeros(&stream, 2)?;
+    let matrix = Csr::from_host(&stream, [2, 2], &[0i32, 1, 2], &[1, 0], &[1f32, 1.0])?;
+    let names = Names::default();
+    let observation = observe(names.clone());
+    blas::axpy(&stream, 2.0, &x, &mut y)?;
+    let tensor = Tensor::new(&x, &[1, 2], Layout::Nchw)?;
+    dnn::softmax(&stream, Softmax::Plain, &tensor, &mut TensorMut::new(&mut y, &[1, 2], Layout::Nchw)?)?;
+    fft::forward_in_place(&stream, 2, &mut z)?;
+    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    drop(observation);
+    let seen = names.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen: Vec<&str> = seen.iter().filter(|(id, _)| *id == stream.id()).map(|(_, name)| *name).collect();
+    assert_eq!(seen, ["blas::axpy", "dnn::softmax", "fft::forward_in_place", "sparse::spmv"]);
+    Ok(())
+}

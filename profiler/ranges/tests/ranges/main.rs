@@ -1,6 +1,0 @@
-//! What listeners and tools get of ranges and marks, and that mistakes are reported and do no harm.
-
-#[path = "../../../../runtime/tests/common/alone.rs"]
-mod alone;
-mod listening;
-mod tool;

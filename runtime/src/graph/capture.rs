@@ -1,0 +1,105 @@
+//! [`Capture`]: a capture that always ends.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::content::Content;
+use super::origins::Origins;
+use super::{Graph, last_of};
+use crate::device::health::Quiet;
+use crate::device::observe::site;
+use crate::driver::CaptureMode;
+use crate::error::{Error, GraphError, Result, code};
+use crate::memory::capturing::{self, Captured, Capturing};
+use crate::stream::Stream;
+
+/// An active capture: work on its stream becomes part of a graph until it ends. When the value is dropped, the
+/// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
+///
+/// It stays on its thread, because CUDA lets no other thread end it. One that is leaked ([`std::mem::forget`]) never
+/// ends, as a leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails.
+/// Other streams work on.
+///
+/// ```
+/// use warpsmith_runtime::graph::{Capture, CaptureMode};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let mut x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
+/// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
+/// stream.memset(&mut x, 0)?;
+/// let graph = capture.end()?;
+/// assert_eq!(x.to_host()?, [1, 2, 3]); // nothing has run
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(x.to_host()?, [0; 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the capture ends when this is dropped"]
+#[derive(Debug)]
+pub struct Capture {
+    stream: Stream,
+    capturing: Option<Arc<Capturing>>,
+    /// Not `Send`.
+    thread: PhantomData<*const ()>,
+}
+
+impl Capture {
+    /// Begins a capture on a stream.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`].
+    #[track_caller]
+    pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
+        let _site = site();
+        let capturing = capturing::begin(stream, mode)?;
+        Ok(Self { stream: stream.clone(), capturing: Some(capturing), thread: PhantomData })
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`]. It has ended all the same.
+    #[track_caller]
+    pub fn end(mut self) -> Result<Graph> {
+        let _site = site();
+        let Some(capturing) = self.capturing.take() else {
+            return Err(GraphError::CaptureEnded.into());
+        };
+        let mut captured = capturing.end().map_err(|error| match error.driver_code() {
+            Some(code::STREAM_CAPTURE_UNJOINED) => Error::Graph(GraphError::NotJoined),
+            _ => error,
+        })?;
+        let Captured { handle, .. } = captured;
+        let notes = std::mem::take(&mut captured.notes);
+        let mut graph = Graph::of(self.stream.device(), handle, Content::of_capture(captured, &self.stream));
+        let (nodes, edges) = graph.shape()?;
+        graph.origins = Origins::of_capture(&nodes, &edges, &notes);
+        graph.base = last_of(nodes, &edges);
+        Ok(graph)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _quiet = Quiet::begin();
+        let Some(capturing) = self.capturing.take() else { return };
+        let device = self.stream.device();
+        if device.is_forked() {
+            return;
+        }
+        match capturing.end() {
+            Ok(captured) => {
+                let (driver, context) = device.raw();
+                // SAFETY: the graph is exclusive.
+                unsafe { driver.graph_destroy(context, captured.handle) };
+            }
+            // Dropping a capture does not report that it was invalidated.
+            Err(error) if error.driver_code().is_some() => {}
+            // A lost device reports its fault with every call.
+            Err(_) if device.is_lost() => {}
+            Err(error) => device.0.health.record_drop(Err(error)),
+        }
+    }
+}

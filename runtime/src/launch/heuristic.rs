@@ -1,0 +1,289 @@
+//! The choice of block and grid where they are free, from the properties of device and kernel alone.
+//!
+//! | work | rule |
+//! | --- | --- |
+//! | any | the block is an eighth of what a multiprocessor holds, or half or twice that if more threads are resident then |
+//! | compute-bound | the block with which a multiprocessor holds the most threads |
+//! | memory-bound | the block with which enough bytes are in flight, see [`bytes_needed`]; the grid by waves, see [`GridChoice`] |
+//! | little | the block is halved until the fullest multiprocessor has no more than a quarter more than its share |
+//!
+//! An eighth of a multiprocessor is 256 threads on one that holds 2048 and 192 on one that holds 1536. It leaves each
+//! block eight or six warps to hide its own waits, and makes the last wave's loss small.
+
+use super::limits::Limits;
+use super::occupancy::Occupancy;
+use super::policy::GridChoice;
+use crate::driver::DeviceProperties;
+
+/// Blocks of the usual size that fill a multiprocessor.
+const BLOCKS_TO_FILL: u32 = 8;
+/// The number of waves from which the hardware's scheduling of blocks leaves little of the last wave unused.
+const MANY_WAVES: u64 = 8;
+
+/// Bytes that must be in flight on each multiprocessor to keep the memory busy: its share of the bandwidth times the
+/// time that an access takes under load. 0 where the bandwidth is not known.
+///
+/// The time is 1.3 µs from compute capability 9.0 on and 1.1 µs before, which gives 12 KiB for a V100, 15 KiB for an
+/// A100, 32 KiB for an H100, 46 KiB for an H200 and 66 KiB for a B200.
+///
+/// ```
+/// use warpsmith_runtime::launch::bytes_needed;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
+/// assert_eq!(bytes_needed(&device), 0);
+/// (device.capability, device.multiprocessors) = ((9, 0), 132);
+/// device.memory_bandwidth = 3_350_000_000_000;
+/// assert_eq!(bytes_needed(&device) >> 10, 32);
+/// # Ok(())
+/// # }
+/// ```
+pub fn bytes_needed(device: &DeviceProperties) -> u64 {
+    let nanoseconds = if device.capability.0 >= 9 { 1300 } else { 1100 };
+    let in_flight = u128::from(device.memory_bandwidth) * nanoseconds / 1_000_000_000;
+    (in_flight / u128::from(device.multiprocessors.max(1))) as u64
+}
+
+/// The block that fits `device` when nothing is known of the kernel: an eighth of what a multiprocessor holds, in whole
+/// warps.
+///
+/// ```
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = warpsmith_runtime::Device::emulated(0)?;
+/// assert_eq!(warpsmith_runtime::launch::usual_block(device.properties()), 256);
+/// # Ok(())
+/// # }
+/// ```
+pub fn usual_block(device: &DeviceProperties) -> u32 {
+    let warp = device.warp_size.max(1);
+    let eighth = device.max_threads_per_multiprocessor / BLOCKS_TO_FILL / warp * warp;
+    eighth.clamp(warp, device.max_threads_per_block.max(warp))
+}
+
+/// `block`, halved until `threads` threads in blocks of it leave no multiprocessor with more than a quarter more than
+/// its share, but not below a warp. Only little work is touched: what a device cannot hold at once is left as it is.
+///
+/// ```
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// use warpsmith_runtime::launch::spread_block;
+///
+/// let mut device = warpsmith_runtime::Device::emulated(0)?.properties().clone();
+/// device.multiprocessors = 132;
+/// assert_eq!(spread_block(&device, 256, 10_000), 32); // 40 blocks of 256 would leave 92 multiprocessors idle
+/// assert_eq!(spread_block(&device, 256, 1 << 16), 256);
+/// assert_eq!(spread_block(&device, 256, 1 << 24), 256);
+/// # Ok(())
+/// # }
+/// ```
+pub fn spread_block(device: &DeviceProperties, block: u32, threads: u64) -> u32 {
+    let warp = device.warp_size.max(1);
+    let multiprocessors = u64::from(device.multiprocessors.max(1));
+    let resident = multiprocessors * u64::from(device.max_threads_per_multiprocessor);
+    let threads = threads.max(1);
+    if threads >= resident {
+        return block;
+    }
+    let fullest =
+        |block: u32| threads.div_ceil(u64::from(block)).div_ceil(multiprocessors) * u64::from(block);
+    let mut block = block.max(1);
+    while block >= 2 * warp && fullest(block) * multiprocessors * 4 > threads * 5 {
+        block = (block / 2).div_ceil(warp) * warp;
+    }
+    block
+}
+
+impl Limits<'_> {
+    /// `block` within what device and kernel allow, in whole warps if there is room for one.
+    pub fn clamp_block(&self, block: u32) -> u32 {
+        let (limit, _) = self.block_limit();
+        let warp = self.device.warp_size.max(1);
+        let block = block.min(limit);
+        if block > warp { block / warp * warp } else { block.max(1) }
+    }
+
+    fn occupancy(&self, block: u32, shared_bytes: u32) -> Occupancy {
+        Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
+    }
+
+    /// The block for any work of `threads` threads.
+    pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
+        let usual = usual_block(self.device);
+        let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
+        spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
+    }
+
+    /// The block for an extent in one to three dimensions: as many threads as for any work, 32 of them along x, but along
+    /// no axis more than the power of two that the side has room for.
+    pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
+        let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
+        let threads = self.block_for_any(total, shared_bytes);
+        if sides[1] == 1 && sides[2] == 1 {
+            return [threads, 1, 1];
+        }
+        let room = |side: u32| side.checked_next_power_of_two().unwrap_or(u32::MAX);
+        let x = threads.min(self.device.warp_size.max(1)).min(room(sides[0]));
+        let y = (threads / x).clamp(1, room(sides[1]));
+        let z = (threads / (x * y)).clamp(1, room(sides[2]).min(self.device.max_block[2].max(1)));
+        [x, y, z]
+    }
+
+    /// The block for `threads` threads that compute more than they move.
+    pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
+        let usual = usual_block(self.device);
+        let warp = self.device.warp_size.max(1);
+        let (limit, _) = self.block_limit();
+        let all = (1..=limit / warp).map(|warps| warps * warp).filter(|block| *block != usual);
+        let sizes = [self.clamp_block(usual)].into_iter().chain(all);
+        spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
+    }
+
+    /// The block for a loop over `items` items whose threads have `in_flight` bytes in flight each: the usual one if
+    /// that is enough, else the one with the most.
+    pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
+        let needed = bytes_needed(self.device);
+        let usual = self.clamp_block(usual_block(self.device));
+        let warps = u64::from(self.occupancy(usual, shared_bytes).warps);
+        if needed > 0 && warps * u64::from(self.device.warp_size) * u64::from(in_flight) >= needed {
+            spread_block(self.device, usual, items)
+        } else {
+            self.block_for_occupancy(items, shared_bytes)
+        }
+    }
+
+    /// The block with which the most warps are resident, of equal ones the first.
+    fn fullest(&self, sizes: impl IntoIterator<Item = u32>, shared_bytes: u32) -> u32 {
+        let mut best = (0, None);
+        for block in sizes {
+            let warps = self.occupancy(block, shared_bytes).warps;
+            if best.1.is_none() || warps > best.0 {
+                best = (warps, Some(block));
+            }
+        }
+        best.1.unwrap_or(1)
+    }
+}
+
+/// The grid for a loop over `tiles` blocks' worth of items: all of them where they are resident at once or run in many
+/// waves, else a number that balances the blocks' work.
+pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
+    if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
+        GridChoice::All
+    } else {
+        GridChoice::Balanced
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use gpu_spec::{KernelSpec, LaunchBounds};
+
+    use super::super::occupancy::tests::{gpu, kernel};
+    use super::*;
+    use crate::driver::FunctionAttributes;
+
+    unsafe fn nothing(_: *const *const std::ffi::c_void) {}
+
+    pub const fn spec(max_threads: u32) -> KernelSpec {
+        let mut spec = KernelSpec::new("test", "0.0.0", "k", &[], nothing);
+        spec.info.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
+        spec
+    }
+
+    static FREE: KernelSpec = spec(1024);
+    static BOUNDED: KernelSpec = spec(100);
+
+    fn block(
+        kernel: &'static KernelSpec,
+        device: &DeviceProperties,
+        attributes: FunctionAttributes,
+        choose: impl Fn(Limits<'_>) -> u32,
+    ) -> u32 {
+        choose(Limits { kernel, device, attributes: &attributes })
+    }
+
+    #[test]
+    fn bytes_in_flight_follow_the_device() {
+        let kib = |capability| bytes_needed(&gpu(capability)) >> 10;
+        assert_eq!([(7, 0), (8, 0), (9, 0), (10, 0)].map(kib), [12, 15, 46, 65]);
+        let unknown = DeviceProperties { memory_bandwidth: 0, ..gpu((9, 0)) };
+        assert_eq!(bytes_needed(&unknown), 0);
+    }
+
+    #[test]
+    fn the_usual_block_follows_the_multiprocessor_and_the_kernel() {
+        let any = |capability, registers, shared| {
+            block(&FREE, &gpu(capability), kernel(registers, 0), |limits| {
+                limits.block_for_any(1 << 28, shared)
+            })
+        };
+        assert_eq!(any((9, 0), 32, 0), 256);
+        assert_eq!(any((8, 6), 32, 0), 192);
+        // 113 registers: 16 warps fit, which is two blocks of 256 and one of 512, so the usual one stays.
+        assert_eq!(any((9, 0), 113, 0), 256);
+        // 30 KiB a block: 7 fit in any size, so larger blocks fill more.
+        assert_eq!(any((9, 0), 32, 30 << 10), 512);
+        let bounded = block(&BOUNDED, &gpu((9, 0)), kernel(32, 0), |limits| limits.block_for_any(1 << 28, 0));
+        assert_eq!(bounded, 96, "whole warps within the launch bounds");
+    }
+
+    #[test]
+    fn little_work_reaches_every_multiprocessor() {
+        let device = gpu((9, 0));
+        for threads in [1, 31, 100, 5_000, 10_000, 33_000, 1 << 16, 200_000, 1 << 20] {
+            let block = block(&FREE, &device, kernel(32, 0), |limits| limits.block_for_any(threads, 0));
+            assert!(block.is_multiple_of(32) && block <= 512, "{threads}: {block}");
+            let busy = threads.div_ceil(u64::from(block)).min(132);
+            assert!(busy >= 100 || block == 32 || threads >= 132 * 2048, "{threads}: {block}, {busy} busy");
+        }
+        assert_eq!(spread_block(&device, 256, 1 << 28), 256);
+        assert_eq!(spread_block(&device, 0, 5), 1);
+    }
+
+    #[test]
+    fn compute_bound_work_gets_the_most_warps() {
+        for (registers, shared) in [(32, 0), (72, 0), (255, 0), (40, 50 << 10)] {
+            let (device, attributes) = (gpu((9, 0)), kernel(registers, 0));
+            let chosen =
+                block(&FREE, &device, attributes, |limits| limits.block_for_occupancy(1 << 28, shared));
+            let warps = |block| Occupancy::theoretical(&device, &attributes, block, shared).warps;
+            let best = (1..=32).map(|n| warps(32 * n)).max().unwrap();
+            assert_eq!(warps(chosen), best, "{registers} registers, {shared} bytes: {chosen}");
+        }
+    }
+
+    #[test]
+    fn too_few_bytes_in_flight_ask_for_more_threads() {
+        // 65 registers: 28 warps in blocks of any size that divides them, 24 in blocks of 256.
+        let of = |in_flight| {
+            block(&FREE, &gpu((9, 0)), kernel(65, 0), |limits| {
+                limits.block_for_bandwidth(1 << 28, in_flight, 0)
+            })
+        };
+        assert_eq!(of(64), 256, "48 KiB are enough");
+        let warps = |block| Occupancy::theoretical(&gpu((9, 0)), &kernel(65, 0), block, 0).warps;
+        assert!(warps(of(16)) > warps(256), "{}", of(16));
+    }
+
+    #[test]
+    fn loops_are_balanced() {
+        let capacity = 132 * 8;
+        let blocks = |tiles| grid_for_bandwidth(tiles, capacity).blocks(tiles, capacity);
+        assert_eq!(blocks(1), 1);
+        assert_eq!(blocks(capacity), capacity);
+        assert_eq!(
+            blocks(capacity + 1),
+            529,
+            "two rounds of half of them, not one of all and one of a block"
+        );
+        assert_eq!(blocks(3 * capacity), capacity);
+        assert_eq!(blocks(100 * capacity), 100 * capacity);
+        for tiles in [1, 7, 500, capacity + 1, 2 * capacity - 1, 5 * capacity + 3] {
+            let grid = GridChoice::Balanced.blocks(tiles, capacity);
+            assert!(grid <= capacity && grid * tiles.div_ceil(grid) < tiles + grid, "{tiles}: {grid}");
+        }
+        assert_eq!(GridChoice::Waves(2).blocks(10_000, 100), 200);
+        assert_eq!(GridChoice::Waves(2).blocks(50, 100), 50);
+        assert_eq!(GridChoice::Balanced.blocks(5, 0), 1);
+        assert_eq!([7, 500].map(|tiles| GridChoice::Blocks(50).blocks(tiles, 100)), [7, 50]);
+    }
+}

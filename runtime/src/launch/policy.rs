@@ -1,0 +1,115 @@
+//! [`LaunchPolicy`]: the fastest known block and grid of open launches.
+//!
+//! A policy is a table that a launch is looked up in. The default one is the user's [store](super::store), with what the
+//! [adaptive launcher](super::adaptive) and a tuner found, in earlier processes too.
+
+use std::any::Any;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::device::source::Source;
+use crate::driver::DeviceProperties;
+
+/// How many blocks a loop over items gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GridChoice {
+    /// One for each block's worth of items.
+    All,
+    /// At most those resident on the device at once, so that all have the same amount of work.
+    Balanced,
+    /// At most this multiple of those resident on the device at once.
+    Waves(u32),
+    /// At most this number.
+    Blocks(u32),
+}
+
+impl GridChoice {
+    /// The number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
+    pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
+        let capacity = capacity.max(1);
+        match self {
+            GridChoice::All => tiles,
+            GridChoice::Balanced => tiles.div_ceil(tiles.div_ceil(capacity).max(1)),
+            GridChoice::Waves(waves) => tiles.min(capacity.saturating_mul(u64::from(waves.max(1)))),
+            GridChoice::Blocks(blocks) => tiles.min(u64::from(blocks.max(1))),
+        }
+    }
+}
+
+/// The block and the rule for the grid that were fastest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Winner {
+    /// Threads of a block, above 0.
+    pub block: u32,
+    /// How many blocks.
+    pub grid: GridChoice,
+}
+
+/// A launch of a kernel instance that leaves block and grid open.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenLaunch<'a> {
+    /// The device.
+    pub device: &'a DeviceProperties,
+    /// The kernel's package, as in [`KernelInfo::package`](gpu_spec::KernelInfo::package).
+    pub package: &'a str,
+    /// The instance's symbol.
+    pub symbol: &'a str,
+    /// The hash of its code, 0 on an emulated device.
+    pub image: u64,
+    /// Whether the kernel loops over the items.
+    pub is_loop: bool,
+    /// The number of threads, or of items of a loop.
+    pub n: u64,
+}
+
+/// Knows the fastest block and grid of open launches. It is queried once for each kernel and launch, and again after a
+/// change.
+pub trait LaunchPolicy: Any + Send + Sync {
+    /// The fastest block and grid that are known, and how they were found. One that the device cannot launch is ignored.
+    fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)>;
+
+    /// Takes what the adaptive launcher found, with its median time in microseconds, `None` if it was not measured.
+    fn learn(&self, launch: &OpenLaunch<'_>, winner: Winner, us: Option<f64>);
+
+    /// Whether [`Self::learn`] has no room for another launch: then none is measured.
+    fn is_full(&self) -> bool;
+
+    /// Has the policy add 1 to the counter of a device whenever [`Self::find`] may return something else than before.
+    fn watch(&self, changes: &Arc<AtomicU64>);
+}
+
+impl fmt::Debug for dyn LaunchPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LaunchPolicy")
+    }
+}
+
+impl OpenLaunch<'_> {
+    /// The same for all launches of a device that share their measurements.
+    pub(super) fn key(&self) -> u64 {
+        let Self { device: _, package, symbol, image, is_loop, n } = self;
+        let mut hasher = DefaultHasher::new();
+        (package, symbol, image, is_loop, size_class(*n)).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The class of a size: two for each power of two. Sizes of one class share their measurements.
+pub fn size_class(n: u64) -> u32 {
+    let log = n.max(1).ilog2();
+    2 * log + u32::from(log > 0 && n >> (log - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_share_a_class_within_half_a_power_of_two() {
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8].map(size_class), [0, 0, 2, 3, 4, 4, 5, 5, 6]);
+        let large = [1 << 20, (3 << 19) - 1, 3 << 19, u64::MAX];
+        assert_eq!(large.map(size_class), [40, 40, 41, 127]);
+    }
+}

@@ -1,0 +1,245 @@
+//! The subject of a record, and the key by which it is found.
+//!
+//! Equal subjects have equal keys, whether they come from a program or from the file.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hash};
+
+use crate::DeviceProperties;
+use crate::launch::policy::{OpenLaunch, size_class};
+use foldhash::quality::FixedState;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The alignment in bytes of the largest access: a larger one makes no difference.
+const MOST_ALIGNMENT: u32 = 16;
+/// The highest [`size_class`].
+const MOST_BUCKET: u32 = 127;
+
+/// The subject of a tuned configuration.
+///
+/// A configuration is found again by the same of everything, where devices of one name, capability, number of
+/// multiprocessors, L2 cache and major version of the driver are the same, and sizes are by [`TuningKey::n`].
+#[derive(Debug, Clone, Copy)]
+pub struct TuningKey<'a> {
+    /// The device it was measured on, or is to run on.
+    pub device: &'a DeviceProperties,
+    /// The kernel's package, as in `KernelInfo::package`.
+    pub package: &'a str,
+    /// The kernel's name in its source, which all its instances share.
+    pub kernel: &'a str,
+    /// The type arguments of its instances, joined by commas, such as `f32` or `f32,f64`.
+    pub types: &'a str,
+    /// The code, as [`Module::image_hash`](warpsmith_runtime::Module::image_hash) gives it: 0 on an emulated device, where
+    /// this crate's version takes its place.
+    pub image: u64,
+    /// The number of elements. Sizes share a configuration within half a power of two: 1024 to 1535, 1536 to 2047.
+    pub n: u64,
+    /// The alignment of all arrays in bytes, the least of them: a power of two. More than 16 counts as 16.
+    pub alignment: u32,
+}
+
+/// Devices that share what was measured on one of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DeviceClass<'a> {
+    pub name: Cow<'a, str>,
+    pub capability: (u32, u32),
+    pub multiprocessors: u32,
+    pub l2_bytes: u64,
+    /// The driver's major version.
+    pub driver: Cow<'a, str>,
+}
+
+/// Code that is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Code<'a> {
+    pub package: Cow<'a, str>,
+    /// The image's hash, 0 on an emulated device.
+    #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
+    pub image: u64,
+    /// This crate's version where there is no image, else empty.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub runtime: Cow<'a, str>,
+}
+
+/// The subject of the block and grid of an open launch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LaunchSubject<'a> {
+    pub device: DeviceClass<'a>,
+    pub code: Code<'a>,
+    pub symbol: Cow<'a, str>,
+    pub is_loop: bool,
+    /// The [`size_class`].
+    pub bucket: u32,
+}
+
+/// The subject of a tuned configuration, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TunedSubject<'a> {
+    pub device: DeviceClass<'a>,
+    pub code: Code<'a>,
+    pub kernel: Cow<'a, str>,
+    pub types: Cow<'a, str>,
+    /// The [`size_class`].
+    pub bucket: u32,
+    /// The alignment of all arrays in bytes, 16 at most.
+    pub alignment: u32,
+}
+
+/// The hash of a subject, the same in every process. It is faster than the standard library's, which a look-up at each
+/// launch of an operation would wait for.
+fn key(subject: &impl Hash) -> u64 {
+    FixedState::default().hash_one(subject)
+}
+
+impl<'a> DeviceClass<'a> {
+    fn of(device: &'a DeviceProperties) -> Self {
+        let DeviceProperties { name, capability, multiprocessors, l2_cache, driver_version, .. } = device;
+        let driver = driver_version.split_once('.').map_or(driver_version.as_str(), |(major, _)| major);
+        Self {
+            name: name.into(),
+            capability: *capability,
+            multiprocessors: *multiprocessors,
+            l2_bytes: *l2_cache,
+            driver: driver.into(),
+        }
+    }
+}
+
+impl<'a> Code<'a> {
+    fn of(package: &'a str, image: u64) -> Self {
+        let runtime = if image == 0 { env!("CARGO_PKG_VERSION") } else { "" };
+        Self { package: package.into(), image, runtime: runtime.into() }
+    }
+}
+
+impl<'a> LaunchSubject<'a> {
+    pub fn of(launch: &OpenLaunch<'a>) -> Self {
+        let OpenLaunch { device, package, symbol, image, is_loop, n } = *launch;
+        let (device, code) = (DeviceClass::of(device), Code::of(package, image));
+        Self { device, code, symbol: symbol.into(), is_loop, bucket: size_class(n) }
+    }
+
+    pub fn key(&self) -> u64 {
+        key(self)
+    }
+
+    pub fn is_possible(&self) -> bool {
+        self.bucket <= MOST_BUCKET
+    }
+}
+
+impl<'a> TunedSubject<'a> {
+    /// `None` for an alignment that is none.
+    pub fn of(subject: &TuningKey<'a>) -> Option<Self> {
+        let TuningKey { device, package, kernel, types, image, n, alignment } = *subject;
+        alignment.is_power_of_two().then(|| Self {
+            device: DeviceClass::of(device),
+            code: Code::of(package, image),
+            kernel: kernel.into(),
+            types: types.into(),
+            bucket: size_class(n),
+            alignment: alignment.min(MOST_ALIGNMENT),
+        })
+    }
+
+    pub fn key(&self) -> u64 {
+        key(self)
+    }
+
+    /// The subject of the block and grid of an open launch of the instance `symbol`, for the same sizes.
+    pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
+        let Self { device, code, bucket, .. } = self.clone();
+        LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
+    }
+
+    pub fn is_possible(&self) -> bool {
+        self.bucket <= MOST_BUCKET && self.alignment.is_power_of_two() && self.alignment <= MOST_ALIGNMENT
+    }
+}
+
+fn to_hex<S: Serializer>(image: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{image:016x}"))
+}
+
+fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = Cow::<str>::deserialize(deserializer)?;
+    u64::from_str_radix(&text, 16).map_err(|_| serde::de::Error::custom("the image is no number of base 16"))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// A device like an H200, if the capability is 9.0.
+    pub fn gpu(capability: (u32, u32)) -> DeviceProperties {
+        let emulated = crate::Device::emulated(0).unwrap();
+        DeviceProperties { capability, driver_version: "13.0".to_owned(), ..emulated.properties().clone() }
+    }
+
+    /// A device, and others that differ from it in one thing each.
+    fn different(device: &DeviceProperties) -> [DeviceProperties; 6] {
+        let device = || device.clone();
+        [
+            device(),
+            DeviceProperties { name: "other".to_owned(), ..device() },
+            DeviceProperties { capability: (9, 9), ..device() },
+            DeviceProperties { multiprocessors: 7, ..device() },
+            DeviceProperties { l2_cache: 7, ..device() },
+            DeviceProperties { driver_version: "14.0".to_owned(), ..device() },
+        ]
+    }
+
+    #[test]
+    fn every_part_of_a_subject_tells_it_from_others() {
+        let device = gpu((9, 0));
+        let base = TuningKey {
+            device: &device,
+            package: "p",
+            kernel: "k",
+            types: "f32",
+            image: 7,
+            n: 1000,
+            alignment: 16,
+        };
+        let of = |subject: TuningKey<'_>| TunedSubject::of(&subject).unwrap().key();
+        let mut keys = vec![
+            of(TuningKey { package: "q", ..base }),
+            of(TuningKey { kernel: "l", ..base }),
+            of(TuningKey { kernel: "kf", types: "32", ..base }),
+            of(TuningKey { types: "f64", ..base }),
+            of(TuningKey { image: 8, ..base }),
+            of(TuningKey { image: 0, ..base }),
+            of(TuningKey { n: 2000, ..base }),
+            of(TuningKey { alignment: 4, ..base }),
+        ];
+        let devices = different(&device);
+        keys.extend(devices.iter().map(|device| of(TuningKey { device, ..base })));
+        let launch = |device, (package, symbol), image, is_loop, n| {
+            LaunchSubject::of(&OpenLaunch { device, package, symbol, image, is_loop, n }).key()
+        };
+        keys.extend([
+            launch(&device, ("q", "k"), 7, false, 1000),
+            launch(&device, ("p", "l"), 7, false, 1000),
+            launch(&device, ("p", "k"), 8, false, 1000),
+            launch(&device, ("p", "k"), 7, true, 1000),
+            launch(&device, ("p", "k"), 7, false, 2000),
+        ]);
+        keys.extend(devices.iter().map(|device| launch(device, ("p", "k"), 7, false, 1000)));
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "{keys:?}");
+    }
+
+    #[test]
+    fn what_makes_no_difference_is_left_out() {
+        let device = gpu((9, 0));
+        let newer = DeviceProperties { driver_version: "13.1".to_owned(), uuid: [9; 16], ..device.clone() };
+        let of = |device, n, alignment| {
+            let subject =
+                TuningKey { device, package: "p", kernel: "k", types: "f32", image: 7, n, alignment };
+            TunedSubject::of(&subject).map(|subject| subject.key())
+        };
+        assert_eq!(of(&device, 1024, 16), of(&newer, 1535, 256));
+        assert_eq!((of(&device, 1024, 0), of(&device, 1024, 12)), (None, None));
+    }
+}

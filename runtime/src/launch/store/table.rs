@@ -1,0 +1,376 @@
+//! [`LaunchStore`]: what was fastest, by kernel, kind of device and size.
+//!
+//! It holds the block and grid of open launches, which the adaptive launcher finds, and whole configurations with the
+//! instance that they name, which a tuner finds ([`LaunchStore::store_tuned`]). Block and grid of such a configuration hold
+//! for open launches of its instance too.
+//!
+//! A store is a table in memory: a look-up is a hash and a read. New records are appended to its file, if it has one.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use crate::Device;
+use crate::device::source::Source;
+use crate::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
+use foldhash::fast::FixedState;
+
+use super::problem::StoreProblem;
+use super::record::{Record, append};
+use super::subject::{LaunchSubject, TunedSubject, TuningKey};
+use super::tuned::TunedConfiguration;
+
+/// The most entries of a kind that are known.
+const MOST: usize = 1 << 16;
+
+/// The fastest launches and configurations that are known. Cheap to clone; clones are one store.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+/// use warpsmith_runtime::store::{LaunchStore, TunedConfiguration, TuningKey};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let (store, device) = (LaunchStore::in_memory(), Device::emulated(0)?);
+/// let subject = TuningKey {
+///     device: device.properties(),
+///     package: "my-kernels",
+///     kernel: "axpy",
+///     types: "f32",
+///     image: 0,
+///     n: 1 << 20,
+///     alignment: 16,
+/// };
+/// let values = vec![("block".to_owned(), "256".to_owned()), ("grid".to_owned(), "auto".to_owned())];
+/// let toolchain = "rustc 1.96.0".to_owned();
+/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, median_us: 6.3, toolchain })?;
+///
+/// // It holds for sizes about as large.
+/// let found = store.tuned(&TuningKey { n: 1_200_000, ..subject });
+/// assert_eq!(found.and_then(|found| found.value("block").map(str::to_owned)), Some("256".to_owned()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LaunchStore(Arc<Inner>);
+
+struct Inner {
+    file: Option<PathBuf>,
+    known: RwLock<Known>,
+    /// Whether there is a tuned configuration: most programs have none, and need not look.
+    has_tuned: AtomicBool,
+    problem: Mutex<Option<String>>,
+    /// Counters of devices that use the store: one more says that launches may become something else.
+    watchers: Mutex<Vec<Weak<AtomicU64>>>,
+}
+
+/// The records.
+#[derive(Default)]
+struct Known {
+    launches: HashMap<u64, (Winner, Source), FixedState>,
+    tuned: HashMap<u64, Arc<TunedConfiguration>, FixedState>,
+}
+
+impl Known {
+    /// Takes in what a record says; false if there is no room. Of two for one thing, the later one holds.
+    fn add(&mut self, record: &Record<'_>, source: Source) -> bool {
+        match record {
+            Record::Launch { subject, block, grid, .. } => {
+                let winner = Winner { block: *block, grid: *grid };
+                insert(&mut self.launches, subject.key(), (winner, source))
+            }
+            Record::Tuned { subject, configuration } => {
+                if !insert(&mut self.tuned, subject.key(), Arc::new(configuration.clone().into_owned())) {
+                    return false;
+                }
+                if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
+                    let winner = (winner, Source::Tuned);
+                    insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
+                    // One thread an element: the grid must cover all elements, or some are left out.
+                    if winner.0.grid == GridChoice::All {
+                        insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
+                    }
+                }
+                true
+            }
+        }
+    }
+}
+
+/// False if there is no room.
+fn insert<T>(known: &mut HashMap<u64, T, FixedState>, key: u64, value: T) -> bool {
+    let has_room = known.len() < MOST || known.contains_key(&key);
+    if has_room {
+        known.insert(key, value);
+    }
+    has_room
+}
+
+impl LaunchStore {
+    /// A store without a file: what is measured is known until the program ends.
+    pub fn in_memory() -> Self {
+        Self::new(None, None)
+    }
+
+    /// A store that appends new records to a file, unless there is a problem with that from the start.
+    pub(crate) fn new(file: Option<PathBuf>, problem: Option<String>) -> Self {
+        if let Some(problem) = &problem {
+            tracing::warn!(
+                problem,
+                "the launch store keeps nothing: what is measured is forgotten when the program ends"
+            );
+        }
+        Self(Arc::new(Inner {
+            file,
+            known: RwLock::default(),
+            has_tuned: AtomicBool::new(false),
+            problem: Mutex::new(problem),
+            watchers: Mutex::default(),
+        }))
+    }
+
+    /// The store of a device: the user's file for a CUDA device, one in memory for an emulated device, whose times are
+    /// those of the CPU, or the one that was [installed](Self::install). An empty one if the device has the launch policy
+    /// of another crate.
+    pub fn of(device: &Device) -> Self {
+        let policy: Arc<dyn Any + Send + Sync> = device.launch_policy();
+        policy.downcast().map_or_else(|_| Self::in_memory(), Self)
+    }
+
+    /// Makes it the store of a device. Launches look there from now on.
+    pub fn install(&self, device: &Device) {
+        device.set_launch_policy(self.policy());
+    }
+
+    pub(crate) fn policy(&self) -> Arc<dyn LaunchPolicy> {
+        self.0.clone()
+    }
+
+    /// Takes in a record of the file; of two for one thing the later one holds. False if there is no room.
+    pub(crate) fn add(&self, record: &Record<'_>) -> bool {
+        self.0.remember(record, Source::Tuned)
+    }
+
+    /// The file in which records are kept.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.file.as_deref()
+    }
+
+    /// The number of launches whose block and grid are known.
+    pub fn len(&self) -> usize {
+        self.0.known().launches.len()
+    }
+
+    /// The number of tuned configurations.
+    pub fn tuned_len(&self) -> usize {
+        self.0.known().tuned.len()
+    }
+
+    /// Whether there is a tuned configuration. It costs one read of memory.
+    pub fn has_tuned(&self) -> bool {
+        self.0.has_tuned.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        let known = self.0.known();
+        known.launches.is_empty() && known.tuned.is_empty()
+    }
+
+    /// Why nothing is kept or read, if there is a file and that is so. The program continues without it.
+    pub fn problem(&self) -> Option<String> {
+        self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The fastest configuration that is known for something. Takes less than a microsecond, and reads no file.
+    pub fn tuned(&self, subject: &TuningKey<'_>) -> Option<Arc<TunedConfiguration>> {
+        if !self.has_tuned() {
+            return None;
+        }
+        let key = TunedSubject::of(subject)?.key();
+        self.0.known().tuned.get(&key).cloned()
+    }
+
+    /// Stores the fastest configuration for a key, instead of the previous one.
+    ///
+    /// If it names an instance, has a value for `block`, and has neither dynamic shared memory nor clusters, open launches
+    /// of that instance for such sizes use its block and grid too: `Launch::for_bandwidth` always, `Launch::auto` and
+    /// `Launch::for_occupancy` where the grid is `auto` or not named. That takes effect at once, also for launches that
+    /// were made before. They ignore the alignment: the configuration stored last is used.
+    ///
+    /// # Errors
+    /// [`StoreProblem::File`] where it cannot be written: it is known in this process all the same.
+    /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`]: it is not kept.
+    pub fn store_tuned(
+        &self,
+        subject: &TuningKey<'_>,
+        configuration: TunedConfiguration,
+    ) -> Result<(), StoreProblem> {
+        configuration.check()?;
+        let subject = TunedSubject::of(subject).ok_or_else(|| StoreProblem::Configuration {
+            what: format!("the alignment {} is no power of two", subject.alignment),
+        })?;
+        self.0.take(&Record::Tuned { subject, configuration: Cow::Owned(configuration) }, Source::Tuned, true)
+    }
+}
+
+impl LaunchPolicy for Inner {
+    fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)> {
+        self.known().launches.get(&LaunchSubject::of(launch).key()).copied()
+    }
+
+    fn learn(&self, launch: &OpenLaunch<'_>, Winner { block, grid }: Winner, us: Option<f64>) {
+        let (subject, median_us) = (LaunchSubject::of(launch), us.unwrap_or(0.0));
+        // `problem` says what is wrong with the file.
+        let _ =
+            self.take(&Record::Launch { subject, block, grid, median_us }, Source::Measured, us.is_some());
+    }
+
+    fn is_full(&self) -> bool {
+        self.known().launches.len() >= MOST
+    }
+
+    fn watch(&self, changes: &Arc<AtomicU64>) {
+        let mut watchers = self.watchers();
+        watchers.retain(|known| known.strong_count() > 0);
+        if !watchers.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(changes))) {
+            watchers.push(Arc::downgrade(changes));
+        }
+    }
+}
+
+impl Inner {
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self) {
+        for counter in self.watchers().iter().filter_map(Weak::upgrade) {
+            counter.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Vec<Weak<AtomicU64>>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a record in, and notifies the watchers; false if there is no room.
+    fn remember(&self, record: &Record<'_>, source: Source) -> bool {
+        if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
+            return false;
+        }
+        if matches!(record, Record::Tuned { .. }) {
+            self.has_tuned.store(true, Ordering::Release);
+        }
+        self.notify();
+        true
+    }
+
+    /// Takes a record in, and has it kept if it is to be. One thread at a time does so: memory and file agree on which of two
+    /// is the later.
+    fn take(&self, record: &Record<'_>, source: Source, is_kept: bool) -> Result<(), StoreProblem> {
+        let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.remember(record, source) {
+            return Err(StoreProblem::Full { most: MOST });
+        }
+        if !is_kept {
+            return Ok(());
+        }
+        // A failed write is not tried again.
+        if let (None, Some(file)) = (&*problem, &self.file) {
+            *problem = append(file, record).err();
+            if let Some(problem) = &*problem {
+                tracing::warn!(problem, "the launch store keeps nothing from now on");
+            }
+        }
+        match &*problem {
+            Some(what) => Err(StoreProblem::File { what: what.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for LaunchStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (launches, tuned) = (self.len(), self.tuned_len());
+        match self.path() {
+            Some(path) => write!(f, "LaunchStore({launches} launches, {tuned} tuned, {})", path.display()),
+            None => write!(f, "LaunchStore({launches} launches, {tuned} tuned, in memory)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DeviceProperties;
+
+    use super::*;
+    use crate::launch::store::subject::tests::gpu;
+    use crate::launch::store::tuned::tests::tuned;
+
+    fn open(device: &DeviceProperties, is_loop: bool, n: u64) -> OpenLaunch<'_> {
+        OpenLaunch { device, package: "test", symbol: "axpy__f32_8_16", image: 7, is_loop, n }
+    }
+
+    fn tuned_for(device: &DeviceProperties, n: u64) -> TuningKey<'_> {
+        TuningKey { device, package: "test", kernel: "axpy", types: "f32", image: 7, n, alignment: 16 }
+    }
+
+    const WINNER: Winner = Winner { block: 128, grid: GridChoice::Waves(2) };
+
+    #[test]
+    fn a_winner_is_found_for_the_same_launch_only() {
+        let (h200, a100) = (gpu((9, 0)), gpu((8, 0)));
+        let store = LaunchStore::in_memory();
+        store.policy().learn(&open(&h200, false, 1000), WINNER, Some(3.5));
+        assert_eq!(store.policy().find(&open(&h200, false, 1000)), Some((WINNER, Source::Measured)));
+        let later = LaunchStore::in_memory();
+        let record = |block| {
+            let subject = LaunchSubject::of(&open(&h200, false, 1000));
+            Record::Launch { subject, block, grid: WINNER.grid, median_us: 3.5 }
+        };
+        assert!(later.add(&record(128)));
+        let found = later.policy().find(&open(&h200, false, 800));
+        assert_eq!(found, Some((WINNER, Source::Tuned)), "of the same size class");
+        let others = [open(&h200, false, 700), open(&a100, false, 1000), open(&h200, true, 1000)];
+        assert!(others.iter().all(|other| later.policy().find(other).is_none()));
+        assert!(later.add(&record(64)));
+        let found = later.policy().find(&open(&h200, false, 1000));
+        assert_eq!(found.map(|found| found.0.block), Some(64), "the later one holds");
+    }
+
+    #[test]
+    fn open_launches_find_block_and_grid_of_a_tuned_configuration() {
+        let device = gpu((9, 0));
+        let store = LaunchStore::in_memory();
+        let winner = |block, grid| Some((Winner { block, grid }, Source::Tuned));
+        let both = |n| [false, true].map(|is_loop| store.policy().find(&open(&device, is_loop, n)));
+        store.store_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
+        store.store_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
+        let waves = tuned(&[("block", "64"), ("grid", "waves:4"), ("items", "8")]);
+        store.store_tuned(&tuned_for(&device, 5000), waves).unwrap();
+        let all = winner(96, GridChoice::All);
+        assert_eq!(both(900), [all, all], "one thread for each element");
+        let waves = winner(64, GridChoice::Waves(4));
+        assert_eq!(both(5001), [None, waves], "too few threads, but for a loop");
+        assert_eq!(both(100), [None, None]);
+        assert_eq!(both(90), [all, all], "without a grid it is the same");
+        assert_eq!((store.len(), store.tuned_len()), (5, 3));
+    }
+
+    #[test]
+    fn every_change_is_counted_for_each_watcher() {
+        let (device, store) = (gpu((9, 0)), LaunchStore::in_memory());
+        let counters = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(10))];
+        counters.iter().chain(&counters).for_each(|counter| store.policy().watch(counter));
+        store.policy().learn(&open(&device, false, 1000), WINNER, None);
+        store.store_tuned(&tuned_for(&device, 1000), tuned(&[])).unwrap();
+        assert_eq!(counters.each_ref().map(|counter| counter.load(Ordering::Relaxed)), [2, 12]);
+        drop(counters);
+        store.policy().watch(&Arc::default());
+        assert_eq!(store.0.watchers.lock().unwrap().len(), 1, "dropped counters are forgotten");
+    }
+}

@@ -1,0 +1,352 @@
+//! NVTX: ranges and marks for a tool that is attached to the process.
+//!
+//! A port of the injection protocol of NVIDIA's NVTX headers. With the first range, the library that
+//! `NVTX_INJECTION64_PATH` names is loaded and its initialiser is called, once in a process. A library that cannot be used
+//! is a warning, and the program goes on. The path is absolute, and a program with rights that the user who started it does
+//! not have loads none. Libraries that are loaded already are not searched: libcupti exports the same
+//! symbol.
+
+mod abi;
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsString, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use self::abi::{
+    CORE, CORE2, CUDA, DomainCreate, EventAttributes, Handle, Initialize, MarkEx, NameCategory, NameCuStream,
+    NameOsThread, RangeEnd, RangePop, RangePushEx, RangeStartEx, RegisterString,
+};
+use crate::ranges::label::{Label, Payload};
+use crate::ranges::state::{self, PerProcess, TOOL, UNKNOWN};
+
+const VARIABLE: &str = "NVTX_INJECTION64_PATH";
+const DOMAIN: &std::ffi::CStr = c"warpsmith";
+
+/// An attached tool.
+struct Tool {
+    path: PathBuf,
+    domain: usize,
+    names: Mutex<Names>,
+}
+
+/// What the tool has got a number for.
+#[derive(Default)]
+struct Names {
+    /// Registered strings by their addresses and lengths.
+    strings: HashMap<(usize, usize), usize>,
+    categories: HashMap<&'static str, u32>,
+}
+
+static ATTACHED: PerProcess<OnceLock<Tool>> = PerProcess::new();
+/// Held while a tool is looked for.
+static ATTACHING: PerProcess<Mutex<()>> = PerProcess::new();
+static CUPTI_ALLOWED: AtomicBool = AtomicBool::new(true);
+
+/// Why a tool is not attached.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(
+        "the program has rights that the user who started it does not have, so the environment does not choose its code"
+    )]
+    Privileged,
+    #[error(
+        "it is no absolute path, so it would be a file of whatever folder the program is started in, or of the search path"
+    )]
+    Relative,
+    #[error("it cannot be loaded: {0}")]
+    Load(String),
+    #[error("it exports no `InitializeInjectionNvtx2`, so it is no NVTX tool: {0}")]
+    Symbol(String),
+    #[error("its `InitializeInjectionNvtx2` failed")]
+    Initialise,
+    #[error(
+        "it is libcupti, which would take the place of the profiler that is recording; ranges are in the profiler's trace"
+    )]
+    Cupti,
+}
+
+/// Whether something listens. Looks for a tool if that was not done yet.
+pub(crate) fn is_heard() -> bool {
+    if state::has(UNKNOWN) {
+        attach();
+    }
+    state::may_be_heard()
+}
+
+#[cold]
+fn attach() {
+    let attaching = ATTACHING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if !state::has(UNKNOWN) {
+        return;
+    }
+    state::watch_forks();
+    let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let loaded = path.as_ref().map(load);
+    let failed = match loaded {
+        Some(Ok(tool)) => {
+            // It is empty: this is done once.
+            let _ = ATTACHED.get().set(tool);
+            state::set(TOOL);
+            None
+        }
+        Some(Err(failure)) => Some(failure),
+        None => None,
+    };
+    state::clear(UNKNOWN);
+    // What is said may become a mark, which comes here again.
+    drop(attaching);
+    if let (Some(path), Some(failure)) = (path, failed) {
+        tracing::warn!(
+            "no tool gets NVTX ranges: {VARIABLE} is `{}`; {failure}. Unset it, or set it to the path of the tool's injection library",
+            path.display()
+        );
+    }
+}
+
+fn load(path: &OsString) -> Result<Tool, Failure> {
+    let path = Path::new(path);
+    if is_privileged() {
+        return Err(Failure::Privileged);
+    }
+    if !path.is_absolute() {
+        return Err(Failure::Relative);
+    }
+    if !CUPTI_ALLOWED.load(Ordering::Acquire) && is_cupti(path) {
+        return Err(Failure::Cupti);
+    }
+    state::seek();
+    // SAFETY: the user names this library to have its code run in the process.
+    let library =
+        unsafe { libloading::Library::new(path) }.map_err(|error| Failure::Load(error.to_string()))?;
+    // SAFETY: the protocol gives the symbol this type.
+    let initialize = unsafe { library.get::<Initialize>(abi::INITIALIZE) };
+    let initialize = *initialize.map_err(|error| Failure::Symbol(error.to_string()))?;
+    // SAFETY: the function is of the library, which is loaded, and gets what the protocol says.
+    if unsafe { initialize(abi::get_export_table) } == 0 {
+        return Err(Failure::Initialise);
+    }
+    // Its functions are in the slots from now on.
+    std::mem::forget(library);
+    // SAFETY: the slot has this type.
+    let create = unsafe { CORE2.function::<DomainCreate>(12) };
+    // SAFETY: it gets a text.
+    let domain = create.map_or(0, |create| unsafe { create(DOMAIN.as_ptr()) }.expose_provenance());
+    Ok(Tool { path: path.to_owned(), domain, names: Mutex::default() })
+}
+
+/// Whether the program has rights that the user who started it does not have, as a set-user-id file does.
+#[cfg(target_os = "linux")]
+fn is_privileged() -> bool {
+    // SAFETY: it reads a number that the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_privileged() -> bool {
+    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+}
+
+#[cfg(not(unix))]
+fn is_privileged() -> bool {
+    false
+}
+
+/// Whether a library is libcupti, by its name or that of what it links to.
+fn is_cupti(path: &Path) -> bool {
+    let named =
+        |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().contains("libcupti"));
+    named(path) || path.canonicalize().is_ok_and(|path| named(&path))
+}
+
+/// Says whether libcupti may be attached as a tool, as it may unless this says otherwise. A profiler that uses CUPTI itself
+/// refuses it while it records, since a process has one subscriber. Where `NVTX_INJECTION64_PATH` names libcupti and it was
+/// refused, it is looked at again when it is allowed.
+///
+/// Returns whether libcupti is attached already; that cannot be undone.
+pub fn allow_cupti(allow: bool) -> bool {
+    let _attaching = ATTACHING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let refused = !CUPTI_ALLOWED.swap(allow, Ordering::AcqRel);
+    if let Some(tool) = tool() {
+        return is_cupti(&tool);
+    }
+    let named = std::env::var_os(VARIABLE).is_some_and(|path| is_cupti(Path::new(&path)));
+    if allow && refused && named && state::forks() == 0 {
+        state::set(UNKNOWN);
+    }
+    false
+}
+
+/// The injection library of the tool that gets ranges; `None` without one.
+pub fn tool() -> Option<PathBuf> {
+    attached().map(|tool| tool.path.clone())
+}
+
+fn attached() -> Option<&'static Tool> {
+    if state::has(TOOL) { ATTACHED.get().get() } else { None }
+}
+
+/// A text that ends in 0. What comes after a 0 in it is cut off.
+fn c_string(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(&text[..end]).unwrap_or_default()
+}
+
+impl Tool {
+    fn handle(&self) -> Handle {
+        std::ptr::with_exposed_provenance_mut(self.domain)
+    }
+
+    /// The number of a category; 0 for none.
+    fn category(&self, category: &'static str) -> u32 {
+        if category.is_empty() {
+            return 0;
+        }
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = names.categories.len() as u32 + 1;
+        *names.categories.entry(category).or_insert_with(|| {
+            // SAFETY: the slot has this type.
+            if let Some(name) = unsafe { CORE2.function::<NameCategory>(8) } {
+                // SAFETY: the domain is the tool's, and the text is one.
+                unsafe { name(self.handle(), next, c_string(category).as_ptr()) };
+            }
+            next
+        })
+    }
+
+    /// The tool's handle of a text that stays; `None` if it registers none.
+    fn registered(&self, text: &'static str) -> Option<Handle> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (text.as_ptr().addr(), text.len());
+        let handle = *names.strings.entry(key).or_insert_with(|| {
+            // SAFETY: the slot has this type.
+            let register = unsafe { CORE2.function::<RegisterString>(10) };
+            let text = c_string(text);
+            // SAFETY: the domain is the tool's, and the text is one.
+            register
+                .map_or(0, |register| unsafe { register(self.handle(), text.as_ptr()) }.expose_provenance())
+        });
+        (handle != 0).then(|| std::ptr::with_exposed_provenance_mut(handle))
+    }
+
+    /// Calls `call` with what a label is in the interface.
+    fn with<R>(&self, label: &Label, call: impl FnOnce(Handle, *const EventAttributes) -> R) -> R {
+        name_this_thread();
+        let registered = match label.name {
+            std::borrow::Cow::Borrowed(name) => self.registered(name),
+            std::borrow::Cow::Owned(_) => None,
+        };
+        let text = if registered.is_none() { c_string(&label.name) } else { CString::default() };
+        let (message_type, message) = match registered {
+            Some(handle) => (3, handle.cast_const()),
+            None => (1, text.as_ptr().cast::<c_void>()),
+        };
+        let (payload_type, payload) = match label.payload {
+            Payload::None => (0, 0),
+            Payload::Int(value) => (2, value as u64),
+            Payload::Float(value) => (3, value.to_bits()),
+        };
+        let attributes = EventAttributes {
+            version: abi::VERSION,
+            size: size_of::<EventAttributes>() as u16,
+            category: self.category(label.category),
+            colour_type: i32::from(label.colour != 0),
+            colour: label.colour,
+            payload_type,
+            reserved: 0,
+            payload,
+            message_type,
+            message,
+        };
+        call(self.handle(), &attributes)
+    }
+}
+
+/// Begins a range of the thread's stack. Returns whether a tool has it.
+pub(crate) fn push(label: &Label) -> bool {
+    let Some(tool) = attached() else { return false };
+    // SAFETY: the slot has this type.
+    let push = unsafe { CORE2.function::<RangePushEx>(4) };
+    push.inspect(|push| {
+        // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+        tool.with(label, |domain, attributes| unsafe { push(domain, attributes) });
+    })
+    .is_some()
+}
+
+/// Ends the innermost range of the thread's stack that the tool has.
+pub(crate) fn pop() {
+    // SAFETY: the slot has this type.
+    if let (Some(tool), Some(pop)) = (attached(), unsafe { CORE2.function::<RangePop>(5) }) {
+        // SAFETY: the domain is the tool's.
+        unsafe { pop(tool.handle()) };
+    }
+}
+
+/// Starts a range. Returns the tool's number of it.
+pub(crate) fn start(label: &Label) -> Option<u64> {
+    let tool = attached()?;
+    // SAFETY: the slot has this type.
+    let start = unsafe { CORE2.function::<RangeStartEx>(2) }?;
+    // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+    Some(tool.with(label, |domain, attributes| unsafe { start(domain, attributes) }))
+}
+
+/// Ends a range that was started.
+pub(crate) fn end(id: u64) {
+    // SAFETY: the slot has this type.
+    if let (Some(tool), Some(end)) = (attached(), unsafe { CORE2.function::<RangeEnd>(3) }) {
+        // SAFETY: the domain is the tool's, and so is the number.
+        unsafe { end(tool.handle(), id) };
+    }
+}
+
+/// A moment.
+pub(crate) fn mark(label: &Label) {
+    // SAFETY: the slot has this type.
+    if let (Some(tool), Some(mark)) = (attached(), unsafe { CORE2.function::<MarkEx>(1) }) {
+        // SAFETY: the domain is the tool's, and the attributes are valid for the call.
+        tool.with(label, |domain, attributes| unsafe { mark(domain, attributes) });
+    }
+}
+
+/// Gives the thread its name of [`std::thread`] in the tool, once.
+fn name_this_thread() {
+    thread_local! {
+        static NAMED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+    if !NAMED.try_with(|named| named.replace(true)).unwrap_or(true)
+        && let Some(name) = std::thread::current().name()
+    {
+        name_thread(name);
+    }
+}
+
+/// Names the calling thread in the tool. Threads with a name of [`std::thread`] have that one.
+pub fn name_thread(name: &str) {
+    if !is_heard() || attached().is_none() {
+        return;
+    }
+    // SAFETY: the slot has this type.
+    if let Some(set) = unsafe { CORE.function::<NameOsThread>(14) } {
+        // SAFETY: it gets a text.
+        unsafe { set(state::thread() as u32, c_string(name).as_ptr()) };
+    }
+}
+
+/// Names a stream of CUDA in the tool.
+///
+/// # Safety
+/// `stream` is a `CUstream` that has not been destroyed.
+pub unsafe fn name_cuda_stream(stream: *mut c_void, name: &str) {
+    if !is_heard() || attached().is_none() {
+        return;
+    }
+    // SAFETY: the slot has this type.
+    if let Some(set) = unsafe { CUDA.function::<NameCuStream>(5) } {
+        // SAFETY: the stream exists, by the caller's promise, and the text is one.
+        unsafe { set(stream, c_string(name).as_ptr()) };
+    }
+}

@@ -1,0 +1,64 @@
+//! [`range!`] and [`mark!`].
+
+/// Begins a range, which ends when the [result](crate::ranges::Range) is dropped.
+///
+/// The name is a text as [`format!`] takes it, with its arguments. Options follow in any order: `colour` as 0xRRGGBB or
+/// 0xAARRGGBB, `category` as a `&'static str`, and a number, `payload`. All of it is evaluated only if something listens;
+/// if not, a range costs one load and a branch.
+///
+/// ```
+/// use warpsmith_runtime::range;
+///
+/// for step in 0..3 {
+///     let _step = range!("step {step}", category = "training", payload = step);
+///     {
+///         let _forward = range!("forward", colour = 0x3070d0);
+///     }
+///     let _backward = range!("backward of {}", "all layers");
+/// }
+/// ```
+#[macro_export]
+macro_rules! range {
+    ($name:literal $($rest:tt)*) => {
+        $crate::ranges::Range::new(|| $crate::__label!([$name] [] $($rest)*))
+    };
+}
+
+/// Marks a moment. The name and the options are as [`range!`](crate::range) takes them.
+///
+/// ```
+/// use warpsmith_runtime::mark;
+///
+/// let loss = 0.25;
+/// mark!("epoch ended", category = "training", payload = loss);
+/// ```
+#[macro_export]
+macro_rules! mark {
+    ($name:literal $($rest:tt)*) => {
+        $crate::ranges::mark(|| $crate::__label!([$name] [] $($rest)*))
+    };
+}
+
+/// A label of a name, of what was read of its arguments and options, and of what follows.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __label {
+    ([$($name:tt)*] [$($option:tt)*] $(,)?) => {
+        $crate::ranges::Label::new($crate::ranges::text(::core::format_args!($($name)*))).at(::core::file!(), ::core::line!())$($option)*
+    };
+    ([$($name:tt)*] [$($option:tt)*], colour = $colour:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*] [$($option)* .colour($colour)] $(, $($rest)*)?)
+    };
+    ([$($name:tt)*] [$($option:tt)*], category = $category:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*] [$($option)* .category($category)] $(, $($rest)*)?)
+    };
+    ([$($name:tt)*] [$($option:tt)*], payload = $payload:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*] [$($option)* .payload($payload)] $(, $($rest)*)?)
+    };
+    ([$($name:tt)*] [$($option:tt)*], $argument:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*, $argument = $value] [$($option)*] $(, $($rest)*)?)
+    };
+    ([$($name:tt)*] [$($option:tt)*], $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__label!([$($name)*, $value] [$($option)*] $(, $($rest)*)?)
+    };
+}

@@ -1,0 +1,28 @@
+//! The corpora of the fuzz targets, among them files that did harm once.
+
+#[path = "../common/fuzzed.rs"]
+mod fuzzed;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn pickles_do_no_harm() {
+    replay("pickle", fuzzed::snapshot);
+}
+
+#[test]
+fn json_snapshots_do_no_harm() {
+    replay("json_snapshot", fuzzed::snapshot);
+}
+
+#[test]
+fn option_texts_do_no_harm() {
+    replay("allocator_options", fuzzed::allocator_options);
+}
+
+#[test]
+fn device_lists_do_no_harm() {
+    replay("device_lists", fuzzed::device_lists);
+}

@@ -1,0 +1,278 @@
+//! A kernel of a given length, the records of what ran, and what is expected of them.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use warpsmith_runtime::driver::activity::{
+    Activity, ActivityLoss, ActivityOptions, ActivityPlace, ActivitySink, ActivityStarted, ActivityTransfer,
+    ActivityWait,
+};
+use warpsmith_runtime::driver::{FunctionHandle, LaunchConfig, ModuleHandle, ModuleSource, StreamHandle};
+
+use crate::rig::Rig;
+use crate::under_test::gpu;
+
+/// Runs for the number of nanoseconds that it is given.
+static SPIN: KernelSpec = KernelSpec::new(
+    "warpsmith-runtime",
+    "0.0.0",
+    "warpsmith_spin",
+    &[ParamSpec {
+        name: "nanoseconds",
+        kind: ParamKind::Value,
+        type_name: "u64",
+        size: 8,
+        align: 8,
+        signature: 0,
+    }],
+    nothing,
+);
+const PTX: &str = "
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry warpsmith_spin(.param .u64 nanoseconds)
+{
+    .reg .pred %again;
+    .reg .u64 %wanted, %began, %now;
+    ld.param.u64 %wanted, [nanoseconds];
+    mov.u64 %began, %globaltimer;
+spin:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %began;
+    setp.lt.u64 %again, %now, %wanted;
+    @%again bra spin;
+    ret;
+}
+";
+pub const MILLISECOND: u64 = 1_000_000;
+
+unsafe fn nothing(_: *const *const c_void) {}
+
+/// A record that is kept.
+#[derive(Debug, Clone)]
+pub enum Kept {
+    Kernel {
+        start: u64,
+        end: u64,
+        place: ActivityPlace,
+        symbol: String,
+        config: LaunchConfig,
+        registers: u32,
+    },
+    Transfer {
+        start: u64,
+        end: u64,
+        place: ActivityPlace,
+        kind: ActivityTransfer,
+        bytes: u64,
+    },
+    Wait {
+        start: u64,
+        end: u64,
+        place: ActivityPlace,
+        kind: ActivityWait,
+    },
+    Call {
+        start: u64,
+        end: u64,
+        thread: u64,
+        correlation: u64,
+        function: String,
+    },
+    Inside {
+        correlation: u64,
+        id: u64,
+    },
+}
+
+#[derive(Default)]
+pub struct Records {
+    pub kept: Mutex<Vec<Kept>>,
+    /// How long each record takes.
+    pub delay: Duration,
+}
+
+impl ActivitySink for Records {
+    fn record(&self, activity: &Activity<'_>) {
+        let kept = match *activity {
+            Activity::Kernel {
+                start, end, place, symbol, grid, block, registers, dynamic_shared, ..
+            } => {
+                let config = LaunchConfig::new(grid, block, dynamic_shared);
+                Kept::Kernel { start, end, place, symbol: symbol.to_owned(), config, registers }
+            }
+            Activity::Transfer { start, end, place, kind, bytes } => {
+                Kept::Transfer { start, end, place, kind, bytes }
+            }
+            Activity::Wait { start, end, place, kind } => Kept::Wait { start, end, place, kind },
+            Activity::Call { start, end, thread, correlation, function } => {
+                Kept::Call { start, end, thread, correlation, function: function.to_owned() }
+            }
+            Activity::Inside { correlation, id } => Kept::Inside { correlation, id },
+            _ => return,
+        };
+        std::thread::sleep(self.delay);
+        self.kept.lock().unwrap().push(kept);
+    }
+}
+
+impl Kept {
+    /// Start, end and place of what ran on the device.
+    pub fn on_device(&self) -> Option<(u64, u64, ActivityPlace)> {
+        match *self {
+            Self::Kernel { start, end, place, .. } | Self::Transfer { start, end, place, .. } => {
+                Some((start, end, place))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The GPU with the kernel.
+pub struct Bench {
+    pub rig: Rig,
+    module: ModuleHandle,
+    pub spin: FunctionHandle,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        drop(gpu());
+        let rig = Rig::new();
+        let module = rig.driver().module_load(rig.context(), ModuleSource::Ptx(PTX.as_bytes())).unwrap();
+        let spin = rig.driver().module_function(rig.context(), module, &SPIN).unwrap();
+        let bench = Self { rig, module, spin };
+        // Loads what is loaded lazily.
+        bench.spin(bench.rig.stream, LaunchConfig::new([1; 3], [32, 1, 1], 0), 0);
+        bench.rig.wait();
+        bench
+    }
+
+    pub fn spin(&self, stream: StreamHandle, config: LaunchConfig, nanoseconds: u64) {
+        let arguments = [(&raw const nanoseconds).cast::<c_void>()];
+        // SAFETY: the kernel takes one number; its module and the stream are the bench's.
+        unsafe { self.rig.driver().launch(self.rig.context(), self.spin, &config, &arguments, stream) }
+            .unwrap();
+    }
+
+    pub fn start(&self, options: ActivityOptions) -> (Arc<Records>, ActivityStarted) {
+        self.start_with(options, Records::default())
+    }
+
+    pub fn start_with(&self, options: ActivityOptions, records: Records) -> (Arc<Records>, ActivityStarted) {
+        let records = Arc::new(records);
+        let sink = Arc::clone(&records) as Arc<dyn ActivitySink>;
+        let started =
+            self.rig.driver().activity_start(&options, sink).unwrap_or_else(|error| panic!("{error}"));
+        (records, started)
+    }
+
+    /// Waits for both streams, and ends the recording.
+    pub fn stop(&self, records: &Records) -> (Vec<Kept>, ActivityLoss) {
+        self.rig.driver().context_synchronize(self.rig.context()).unwrap();
+        self.rig.driver().activity_flush().unwrap();
+        let loss = self.rig.driver().activity_stop().unwrap();
+        (std::mem::take(&mut records.kept.lock().unwrap()), loss)
+    }
+
+    pub fn stream(&self, stream: StreamHandle) -> u32 {
+        self.rig.driver().activity_stream(self.rig.context(), stream).unwrap()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.rig.driver().activity_stop();
+        // SAFETY: nothing launches its kernel again.
+        unsafe { self.rig.driver().module_unload(self.rig.context(), self.module) };
+    }
+}
+
+pub fn cupti() -> ActivityOptions {
+    ActivityOptions::default()
+}
+
+pub fn one_block() -> LaunchConfig {
+    LaunchConfig::new([1; 3], [32, 1, 1], 0)
+}
+
+pub fn this_thread() -> u64 {
+    let path = std::fs::read_link("/proc/thread-self").unwrap();
+    path.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// The calls by correlation.
+pub fn calls(kept: &[Kept]) -> HashMap<u64, (u64, u64, u64, String)> {
+    kept.iter()
+        .filter_map(|record| match record {
+            Kept::Call { start, end, thread, correlation, function } => {
+                Some((*correlation, (*start, *end, *thread, function.clone())))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// All that ran has a call, of this thread, before which it did not begin. Returns how much later work begins, in
+/// nanoseconds, at least.
+pub fn begins_after_its_call(kept: &[Kept]) -> u64 {
+    let calls = calls(kept);
+    let on_device = kept.iter().filter_map(Kept::on_device);
+    let delays = on_device.map(|(start, end, place)| {
+        let (began, _, thread, function) = &calls[&place.correlation];
+        assert!(began <= &start && start <= end, "{function} at {began} of work from {start} to {end}");
+        assert_eq!(*thread, this_thread(), "{function}");
+        start - began
+    });
+    delays.min().expect("something ran")
+}
+
+/// Work of every kind on a stream, and what of it is expected.
+pub fn work(bench: &Bench) -> [(ActivityTransfer, u64); 4] {
+    let rig = &bench.rig;
+    let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
+    let mut host = vec![1u8; 1 << 20];
+    let [one, two] = [rig.block(&[0; 1 << 20]), rig.block(&[0; 1 << 20])];
+    // SAFETY: the copies and the memset are within the blocks and the array, which live until the stream is done.
+    unsafe {
+        driver.copy_to_device(context, one, host.as_ptr().cast(), 1 << 20, stream).unwrap();
+        driver.copy_device(context, two, one, 70_000, stream).unwrap();
+        driver.memset(context, two, 9, 12_345, stream).unwrap();
+        driver.copy_to_host(context, host.as_mut_ptr().cast(), two, 4096, stream).unwrap();
+    }
+    rig.wait();
+    assert_eq!(host[..4097], [[9; 4096].as_slice(), &[1]].concat());
+    [
+        (ActivityTransfer::HostToDevice, 1 << 20),
+        (ActivityTransfer::DeviceToDevice, 70_000),
+        (ActivityTransfer::Memset, 12_345),
+        (ActivityTransfer::DeviceToHost, 4096),
+    ]
+}
+
+pub fn has_all_work(kept: &[Kept], stream: u32, wanted: &[(ActivityTransfer, u64)]) {
+    for (kind, bytes) in wanted {
+        let found = kept.iter().find_map(|record| match record {
+            Kept::Transfer { kind: of, bytes: n, place, .. } if (of, n) == (kind, bytes) => Some(place),
+            _ => None,
+        });
+        assert_eq!(found.unwrap_or_else(|| panic!("{kind:?} of {bytes} bytes: {kept:#?}")).stream, stream);
+    }
+}
+
+/// How long kernels took, sorted, in nanoseconds.
+pub fn durations(kept: &[Kept]) -> Vec<u64> {
+    let mut durations: Vec<u64> = kept
+        .iter()
+        .filter_map(|record| match record {
+            Kept::Kernel { start, end, .. } => Some(end - start),
+            _ => None,
+        })
+        .collect();
+    durations.sort_unstable();
+    durations
+}

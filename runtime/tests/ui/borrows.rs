@@ -1,0 +1,49 @@
+//! Buffers are borrowed as slices are.
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::*;
+use warpsmith_runtime::*;
+
+/// One buffer is not read and written in one launch.
+fn shared_and_mutable(device: &Device, stream: &Stream) -> Result<()> {
+    let mut y = DeviceBuffer::from_host(stream, &[1.0f32])?;
+    module(device).kernel::<Axpy>()?.launch(stream, Launch::auto(1), (2.0f32, &y, &mut y))
+}
+
+/// Two views of one range cannot both be written.
+fn two_mutable_views(stream: &Stream) -> Result<()> {
+    let mut buffer = DeviceBuffer::<u32>::zeros(stream, 10)?;
+    let mut first = buffer.slice_mut(..6);
+    let mut second = buffer.slice_mut(5..);
+    first.copy_from_host(&[0; 6])?;
+    second.copy_from_host(&[0; 5])
+}
+
+/// A slice does not outlive its buffer.
+fn slice_outlives_buffer(stream: &Stream) -> Result<()> {
+    let slice = {
+        let buffer = DeviceBuffer::<u32>::zeros(stream, 10)?;
+        buffer.slice(..5)
+    };
+    slice.to_host().map(drop)
+}
+
+/// A buffer that was dropped or moved is gone.
+fn moved_buffer(device: &Device, stream: &Stream) -> Result<()> {
+    let mut out = DeviceBuffer::<u32>::zeros(stream, 10)?;
+    std::thread::spawn(move || drop(out));
+    module(device).kernel::<Iota>()?.launch(stream, Launch::auto(10), (&mut out,))
+}
+
+/// Host memory that was moved into a copy is seen again only when the copy returns it.
+fn pending_memory(device: &Device, stream: &Stream) -> Result<()> {
+    let mut source = PinnedBuffer::from_slice(device, &[1u32, 2])?;
+    let mut target = DeviceBuffer::uninit(stream, 2)?;
+    let pending = stream.copy_from_host(source, &mut target)?;
+    source[0] = 3;
+    pending.wait()?;
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,33 @@
+//! What a launch takes, and what only unsafe code may do, is checked by types.
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::*;
+use warpsmith_runtime::driver::GraphDriver;
+use warpsmith_runtime::*;
+
+/// What a driver returns is trusted: only unsafe code may be one.
+#[derive(Debug)]
+struct Own;
+
+impl GraphDriver for Own {}
+
+fn main() -> Result<()> {
+    let (_, device) = device();
+    let stream = device.default_stream();
+    let (axpy, iota) = (module(&device).kernel::<Axpy>()?, module(&device).kernel::<Iota>()?);
+    let wide = DeviceBuffer::from_host(&stream, &[1.0f64])?;
+    let numbers = DeviceBuffer::from_host(&stream, &[1u32])?;
+    let mut y = DeviceBuffer::from_host(&stream, &[1.0f32])?;
+    // Every parameter needs an argument, of its type; a shared borrow cannot be written.
+    axpy.launch(&stream, Launch::auto(1), (2.0f32, &mut y))?;
+    axpy.launch(&stream, Launch::auto(1), (2.0f32, &wide, &mut y))?;
+    iota.launch(&stream, Launch::auto(1), (&numbers,))?;
+    // An unsafe kernel has no safe launch.
+    let copy = module(&device).kernel::<CopyRaw>()?;
+    let mut to = DeviceBuffer::from_host(&stream, &[1u32])?;
+    copy.launch(&stream, Launch::auto(1), (&numbers, &mut to, 1u64))?;
+    // Host references do not go to device memory.
+    let _ = size_of::<DeviceBuffer<&'static str>>();
+    Ok(())
+}
