@@ -2,8 +2,8 @@
 //!
 //! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It
 //! outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While a runner is
-//! idle nothing of a kernel is on its stack. A thread that ends leaves its stacks to the others: each stream has a thread,
-//! and to map and unmap the stacks of a block takes longer than most blocks run.
+//! idle nothing of a kernel is on its stack. Each stream has a host thread. When one ends, a pool of the process keeps its
+//! stacks for other host threads, because mapping and unmapping memory is slow.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -47,11 +47,11 @@ const KEPT_STACKS: usize = 64;
 /// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
 /// two of them.
 pub(crate) const MOST_STACKS: u32 = 28 * 1024;
-/// The most stacks that are kept for other threads: those of four of the largest blocks.
+/// The most stacks that the pool keeps: those of four of the largest blocks.
 const MOST_SPARE: usize = 4 * 1024;
 /// The stacks of runners.
 static STACKS: AtomicU32 = AtomicU32::new(0);
-/// Stacks that no runner has, all of the one size that the process has. None is mapped while there is one here.
+/// The pool: stacks without a runner. All have the same size. No stack is mapped while the pool has one.
 static SPARE: Mutex<Vec<DefaultStack>> = Mutex::new(Vec::new());
 
 /// The number of stacks that may be added now.
@@ -63,7 +63,7 @@ fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stack that another thread left, or a new one.
+/// A stack of the pool, or a new one.
 fn stack(bytes: usize) -> io::Result<DefaultStack> {
     let left = spare().pop();
     left.map_or_else(|| DefaultStack::new(bytes), Ok)
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_ends_leaves_its_stacks_to_others() {
+    fn the_pool_keeps_the_stacks_of_a_thread_that_ends() {
         // More than the other tests of this program take meanwhile.
         const COUNT: usize = 3000;
         let fill = || {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::check::{OWN_KERNELS, target_dir};
 use crate::difftest;
 use crate::error::{Error, Result};
-use crate::process::{ask, cargo, run, run_lines, step};
+use crate::process::{ask, cargo, metadata, run, run_lines, step};
 use crate::setup::setup;
 
 /// The name of the facade's part: its tests are those of `ops`.
@@ -61,7 +61,7 @@ fn needs_sources(test: &str) -> bool {
 
 /// Builds in release what belongs to the packages of these names, everything if there are none, and packs it.
 pub fn bundle(root: &Path, names: &[&str]) -> Result<()> {
-    let packages = chosen(&metadata(root)?, names)?;
+    let packages = chosen(&metadata(root, &["--no-deps"])?, names)?;
     setup(root)?;
     let programs = step("build", || {
         let mut programs = Vec::new();
@@ -99,12 +99,6 @@ struct Package {
     has_library: bool,
     /// Its test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
     tests: Vec<String>,
-}
-
-fn metadata(root: &Path) -> Result<Value> {
-    let text = ask(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]));
-    let metadata = text.and_then(|text| serde_json::from_str(&text).ok());
-    metadata.ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))
 }
 
 fn packages(metadata: &Value) -> Vec<Package> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::check::target_dir;
 use crate::error::{Error, Result};
-use crate::process::{ask, cargo, run, step};
+use crate::process::{ask, cargo, metadata, run, step};
 
 /// Seconds for each target by default.
 const SECONDS: u64 = 60;
@@ -54,10 +54,9 @@ pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
 
 /// The names of the targets.
 fn targets(root: &Path) -> Result<Vec<String>> {
-    let mut metadata = cargo(root, ["metadata", "--no-deps", "--format-version", "1"]);
-    metadata.args(["--manifest-path", "fuzz/Cargo.toml"]);
-    let names = ask(&mut metadata).and_then(|text| names(&serde_json::from_str(&text).ok()?));
-    names.ok_or_else(|| Error::Unexpected("cargo metadata does not list the fuzz targets".to_owned()))
+    let metadata = metadata(root, &["--no-deps", "--manifest-path", "fuzz/Cargo.toml"])?;
+    names(&metadata)
+        .ok_or_else(|| Error::Unexpected("cargo metadata does not list the fuzz targets".to_owned()))
 }
 
 fn names(metadata: &Value) -> Option<Vec<String>> {

@@ -5,21 +5,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
-
 use crate::error::{Error, Result};
-use crate::process::{ask, cargo};
+use crate::process::metadata;
 
 /// Fails with the packages whose licence is not allowed.
 pub fn check(root: &Path) -> Result<()> {
     let file = root.join("deny.toml");
     let allowed = allowed(&fs::read_to_string(&file).map_err(Error::file(&file))?);
-    let metadata = ask(&mut cargo(root, ["metadata", "--format-version", "1", "--all-features"]));
-    let metadata: Value = metadata.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let metadata = metadata(root, &["--all-features"])?;
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
-    if packages.is_empty() {
-        return Err(Error::Unexpected("cargo metadata has no packages".to_owned()));
-    }
     let mut refused: Vec<String> = Vec::new();
     for package in packages.iter().filter(|package| !package["source"].is_null()) {
         let licence = package["license"].as_str().unwrap_or("none is named");

@@ -13,7 +13,7 @@ use warpsmith_builder::toolchain::find_device_toolchain;
 
 use crate::check::{OWN_KERNELS, target_dir};
 use crate::error::{Error, Result};
-use crate::process::{ask, cargo, run, run_lines, step};
+use crate::process::{ask, cargo, metadata, run, run_lines, step};
 
 /// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
 pub fn package(root: &Path) -> Result<()> {
@@ -28,10 +28,7 @@ pub fn package(root: &Path) -> Result<()> {
 
 /// Cargo's arguments for the packages of the workspace that are published.
 fn published(root: &Path) -> Result<Vec<String>> {
-    let mut metadata = Value::Null;
-    run_lines(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]), |line| {
-        metadata = serde_json::from_str(line).unwrap_or_default();
-    })?;
+    let metadata = metadata(root, &["--no-deps"])?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     // `publish = false` is an empty list of registries.
     let published = packages.iter().filter(|package| package["publish"].is_null());

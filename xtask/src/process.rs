@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::error::{Error, Result};
 
 /// The cargo that runs us, in `root`.
@@ -40,6 +42,16 @@ pub fn run_lines(command: &mut Command, mut line: impl FnMut(&str)) -> Result<()
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What `cargo metadata` says of the workspace's packages, and with `options` of more.
+pub fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
+    let text = ask(cargo(root, ["metadata", "--format-version", "1"]).args(options));
+    let metadata: Option<Value> = text.and_then(|text| serde_json::from_str(&text).ok());
+    let has_packages = |metadata: &Value| metadata["packages"].as_array().is_some_and(|all| !all.is_empty());
+    metadata
+        .filter(has_packages)
+        .ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))
 }
 
 /// A program of the toolchain of the cargo that runs us.

@@ -13,7 +13,7 @@ use crate::book;
 use crate::check;
 use crate::error::{Error, Result};
 use crate::layers;
-use crate::process::{ask, cargo, run, step};
+use crate::process::{ask, cargo, metadata, run, step};
 
 /// Branches that a change may be meant for, the first that is there.
 const MAIN: [&str; 4] = ["origin/main", "main", "origin/master", "master"];
@@ -60,10 +60,7 @@ struct Package {
 }
 
 fn packages(root: &Path) -> Result<Vec<Package>> {
-    let metadata = ask(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]));
-    let metadata: Option<Value> = metadata.and_then(|text| serde_json::from_str(&text).ok());
-    let metadata = metadata.ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))?;
-    Ok(packages_of(&metadata, root))
+    Ok(packages_of(&metadata(root, &["--no-deps"])?, root))
 }
 
 fn packages_of(metadata: &Value, root: &Path) -> Vec<Package> {

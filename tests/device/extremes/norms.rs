@@ -96,8 +96,8 @@ fn constants<T: Element + Real>() {
         for value in
             [0.0, 100.1, 1000.1, 10000.1, -60000.0, most, -most, most / 3.0, two_to(exponents::<T>()[0])]
         {
-            for epsilon in [1e-5, 1e-60, 0.0] {
-                if width > 1000 && epsilon == 1e-60 {
+            for epsilon in [1e-5, 1e-12, 1e-60, 0.0] {
+                if width > 10_000 && epsilon == 1e-12 {
                     continue;
                 }
                 let found = run(&vec![T::nearest(value); width], false, epsilon);
