@@ -40,15 +40,15 @@ pub(crate) enum Progress {
     Idle,
 }
 
-/// Stacks of all host threads above which a host thread gives most of its own back after a launch.
+/// Stacks of all host threads above which a host thread gives most of its own to the pool after a launch.
 const MANY_STACKS: u32 = 12 * 1024;
 /// The number that it then keeps.
 const KEPT_STACKS: usize = 64;
 /// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
-/// two of them.
+/// two of them. The stacks of the pool are not more, because no stack is mapped while the pool has one.
 pub(crate) const MOST_STACKS: u32 = 28 * 1024;
-/// The most stacks that the pool keeps: those of four of the largest blocks.
-const MOST_SPARE: usize = 4 * 1024;
+/// The most stacks that the pool keeps: two clusters of eight of the largest blocks.
+const MOST_SPARE: usize = 16 * 1024;
 /// The stacks of runners.
 static STACKS: AtomicU32 = AtomicU32::new(0);
 /// The pool: stacks without a runner. All have the same size. No stack is mapped while the pool has one.
@@ -67,6 +67,13 @@ fn spare() -> MutexGuard<'static, Vec<DefaultStack>> {
 fn stack(bytes: usize) -> io::Result<DefaultStack> {
     let left = spare().pop();
     left.map_or_else(|| DefaultStack::new(bytes), Ok)
+}
+
+/// Gives stacks to the pool, and unmaps those that it has no room for.
+fn keep(mut stacks: Vec<DefaultStack>) {
+    let mut spare = spare();
+    let room = MOST_SPARE.saturating_sub(spare.len());
+    spare.extend(stacks.drain(..room.min(stacks.len())));
 }
 
 /// The runners of a host thread.
@@ -126,10 +133,10 @@ impl Runners {
         (start..self.runners.len() as u32).find(|&id| self.runners[id as usize].suspended)
     }
 
-    /// Gives stacks back if the process has many. All runners are idle.
+    /// Gives stacks to the pool if the host threads have many. All runners are idle.
     pub fn trim(&mut self) {
         if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
-            drop(self.runners.drain(KEPT_STACKS..).filter_map(quit).collect::<Vec<_>>());
+            keep(self.runners.drain(KEPT_STACKS..).filter_map(quit).collect());
             self.idle.clear();
             let is_idle = |id: &u32| !self.runners[*id as usize].abandoned;
             self.idle.extend((0..KEPT_STACKS as u32).rev().filter(is_idle));
@@ -139,10 +146,7 @@ impl Runners {
 
 impl Drop for Runners {
     fn drop(&mut self) {
-        let stacks: Vec<DefaultStack> = self.runners.drain(..).filter_map(quit).collect();
-        let mut spare = spare();
-        let room = MOST_SPARE.saturating_sub(spare.len());
-        spare.extend(stacks.into_iter().take(room));
+        keep(self.runners.drain(..).filter_map(quit).collect());
     }
 }
 
